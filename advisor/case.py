@@ -1,12 +1,12 @@
 """Join the evidence with everything computed from it once: all that rules and legs read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import expm1
-from typing import Literal
+from typing import Literal, TypeVar
 
 from advisor.estimate import Estimate
-from advisor.evidence import Evidence
+from advisor.evidence import Evidence, present
 from advisor.policy import Compared, DecideBy, Policy
 from advisor.statistics import planning
 from advisor.statistics.spread import Spread
@@ -85,6 +85,11 @@ class Control:
     draws: tuple[Draw, ...]
 
 
+def surest(controls: Iterable[Control]) -> Spread | None:
+    """Return what the control with the least error shows; None where there is none."""
+    return min((each.spread for each in controls), key=lambda each: each.se, default=None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedComparison:
     """Hold one comparison of latencies with its sampling distribution.
@@ -108,9 +113,19 @@ class SpeedComparison:
     controls: tuple[Control, ...] = ()  # of the same figure and scope
 
     @property
+    def arm(self) -> str:
+        """Return the arm that is compared with the reference."""
+        return self.change.arm
+
+    @property
+    def workload(self) -> str | None:
+        """Return the class that is compared; None for the mix."""
+        return self.change.workload
+
+    @property
     def control(self) -> Spread | None:
         """Return the noise floor: the spread of the surest A/A control."""
-        return min((each.spread for each in self.controls), key=lambda each: each.se, default=None)
+        return surest(self.controls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +219,10 @@ class TestedReach:
         return self.asked.calls
 
 
+_OfArm = TypeVar("_OfArm", SpeedComparison, TaskFigures, PooledAccuracy, Capacity, TestedReach)
+"""What is said of one arm, for one workload or (None) for all of them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Case:
     """Join evidence, policy and everything computed from them; rules read nothing else."""
@@ -258,9 +277,7 @@ class Case:
 
     def task_figures(self, arm: str, workload: str | None) -> TaskFigures | None:
         """Return what the tasks of *arm* take and cost; None where no task was seen."""
-        return next(
-            (each for each in self.tasks if (each.arm, each.workload) == (arm, workload)), None
-        )
+        return _row(self.tasks, arm, workload)
 
     def speed(
         self, arm: str, workload: str | None, metric: Compared = "turn_ms"
@@ -274,15 +291,8 @@ class Case:
         self, arm: str, workload: str | None, metric: Compared = "turn_ms"
     ) -> SpeedComparison | None:
         """Return the comparison of *metric*, whatever gates say, with its deciding interval."""
-        wanted = (arm, workload, metric)
-        found = next(
-            (
-                each
-                for each in self.speeds
-                if (each.change.arm, each.change.workload, each.change.metric) == wanted
-            ),
-            None,
-        )
+        of_metric = (each for each in self.speeds if each.change.metric == metric)
+        found = _row(of_metric, arm, workload)
         if found is None:
             return None
         level = 1 - 2 * self.level(arm)
@@ -302,51 +312,38 @@ class Case:
         capacity where both were measured. *alone* is for accuracy, which "use" needs in addition.
         The mix decides; what is said of classes is secondary, and not adjusted for their number.
         """
-        searched = {each.arm for each in self.capacity if each.agents_per_gpu is not None}
-        either = 2 if not alone and {arm, self.evidence.reference} <= searched else 1
-        alpha, planned = self.policy.alpha, self.policy.planned_looks
+        arms = rivals(self.evidence)
         if alone:
-            whole = answer_level(self.evidence, self.policy)
-        else:
-            starts = next(
-                (
-                    each.in_turn
-                    for each in self.speeds
-                    if (each.change.arm, each.change.workload) == (arm, None)
-                ),
-                None,
-            )
-            whole = (
-                planning.planned_level(alpha, starts=starts)
-                if planned
-                else planning.look_level(look or self.evidence.looks, alpha)
-            )
-        return whole / rivals(self.evidence) / either
+            return answer_level(self.evidence, self.policy) / arms
+        searched = {each.arm for each in self.capacity if each.agents_per_gpu is not None}
+        has_capacity = {arm, self.evidence.reference} <= searched
+        whole = self._level_of_look(arm, look or self.evidence.looks)
+        return whole / arms / (2 if has_capacity else 1)
+
+    def _level_of_look(self, arm: str, look: int) -> float:
+        """Return the level of one look, as planned or as runs are looked at without a plan."""
+        if not self.policy.planned_looks:
+            return planning.look_level(look, self.policy.alpha)
+        of_mix = _row(self.speeds, arm, None)
+        starts = None if of_mix is None else of_mix.in_turn
+        return planning.planned_level(self.policy.alpha, starts=starts)
 
     def spoiler(self, what: Spoiled, arm: str, workload: str | None) -> Gate | None:
         """Return the failed gate that invalidates *what* for *arm* or the reference, if any.
 
         A workload that carries a tenth of the server or more invalidates the whole server too.
         """
-        binding = self.weighty()
+        arms = (None, arm, self.evidence.reference)
+        scopes = (None, *self.weighty()) if workload is None else (None, workload)
         for gate in self.gates:
-            if (
-                gate.status != "fail"
-                or what not in gate.spoils
-                or gate.arm not in (None, arm, self.evidence.reference)
-            ):
-                continue
-            if gate.workload is None or gate.workload == workload:
-                return gate
-            if workload is None and gate.workload in binding:
+            is_about_these = gate.arm in arms and gate.workload in scopes
+            if gate.status == "fail" and what in gate.spoils and is_about_these:
                 return gate
         return None
 
     def accuracy_of(self, arm: str, workload: str | None) -> PooledAccuracy | None:
         """Return the pooled accuracy of *arm* for *workload*."""
-        return next(
-            (each for each in self.accuracy if (each.arm, each.workload) == (arm, workload)), None
-        )
+        return _row(self.accuracy, arm, workload)
 
     def broken_of(self, arm: str) -> BrokenAnswers | None:
         """Return where *arm* is broken, at its longest lengths; None: nowhere that was asked."""
@@ -354,9 +351,7 @@ class Case:
 
     def capacity_of(self, arm: str, workload: str | None) -> Capacity | None:
         """Return the agents per GPU of *arm* for *workload*."""
-        return next(
-            (each for each in self.capacity if (each.arm, each.workload) == (arm, workload)), None
-        )
+        return _row(self.capacity, arm, workload)
 
     @property
     def undivided(self) -> "Case":
@@ -373,12 +368,11 @@ class Case:
         With a single workload class, a search on the mix answers for it.
         """
         alike = (workload, None) if len(self.evidence.workloads) < 2 else (workload,)
-        known = (
-            each.agents_per_gpu
-            for each in self.capacity
-            if each.arm == arm and each.workload in alike and each.agents_per_gpu is not None
-        )
-        return next(known, None)
+        for each in self.capacity:
+            is_asked = each.arm == arm and each.workload in alike
+            if is_asked and each.agents_per_gpu is not None:
+                return each.agents_per_gpu
+        return None
 
     def room(self, workload: str | None) -> Room:
         """Return whether the pool can limit *workload*."""
@@ -386,17 +380,16 @@ class Case:
 
     def reach_of(self, arm: str, workload: str | None) -> TestedReach:
         """Return how far the tests of *arm* cover *workload*."""
-        return next(each for each in self.reach if (each.arm, each.workload) == (arm, workload))
+        found = _row(self.reach, arm, workload)
+        assert found is not None, (arm, workload)
+        return found
 
     def starts_told(self) -> str:
         """Say how much a start is assumed to add to latencies, and where that figure is from."""
         history = self.evidence.starts
-        spread, source = (
-            (self.policy.start_spread, "assumed, not measured")
-            if history is None
-            else (history.spread, history.source)
-        )
-        return f"{100 * spread:.1f}% a start ({source})"
+        if history is None:
+            return f"{100 * self.policy.start_spread:.1f}% a start (assumed, not measured)"
+        return f"{100 * history.spread:.1f}% a start ({history.source})"
 
     def search(self, *, seconds: float = 0.0) -> CapacitySearch:
         """Return a search for the agents that one GPU carries within the service level.
@@ -413,16 +406,14 @@ class Case:
         too, with the pools as full.
         """
         level = self.policy.slo(None)
-        trial_s = self.trial_seconds()
-        past = {
-            each.arm
-            for each in self.evidence.capacity
-            if each.workload is None
-            and each.slo is not None
-            and level in (None, each.slo)
-            and each.within_slo < each.slo.share * each.turns
-            and 60 * each.minutes >= SAME_LENGTH * trial_s
-        }
+        least_s = SAME_LENGTH * self.trial_seconds()
+        past = set()
+        for each in self.evidence.capacity:
+            if each.workload is not None or each.slo is None or level not in (None, each.slo):
+                continue
+            is_missed = each.within_slo < each.slo.share * each.turns
+            if is_missed and 60 * each.minutes >= least_s:
+                past.add(each.arm)
         if past.issuperset(each.name for each in self.evidence.arms):
             return None
         return self.search()
@@ -435,12 +426,10 @@ class Case:
     def usd(self, minutes: float) -> float | None:
         """Return the price of *minutes* on all arms' servers; None where no price is known."""
         price = self.evidence.deployment.gpu.usd_per_hour
-        gpus = (
-            sum(self.evidence.gpus(each.name) for each in self.evidence.arms)
-            * self.evidence.deployment.replicas
-        )
         if price is None:
             return None
+        of_replica = sum(self.evidence.gpus(each.name) for each in self.evidence.arms)
+        gpus = of_replica * self.evidence.deployment.replicas
         return price * gpus * minutes / 60
 
     def trial_seconds(self) -> float:
@@ -448,38 +437,26 @@ class Case:
 
         Twice what the pool takes to fill, so that the pool is full for half of the trial.
         """
-        found = (
-            self.evidence.telemetry(scope, arm.name)
-            for scope in self.scopes()
-            for arm in self.evidence.arms
-        )
-        return max(
-            [
-                TRIAL_S,
-                *(
-                    120 * each.fill_minutes
-                    for each in found
-                    if each is not None and each.fill_minutes is not None
-                ),
-            ]
-        )
+        longest_s = TRIAL_S
+        for scope in self.scopes():
+            for arm in self.evidence.arms:
+                figures = self.evidence.telemetry(scope, arm.name)
+                if figures is not None and figures.fill_minutes is not None:
+                    longest_s = max(longest_s, 2 * 60 * figures.fill_minutes)
+        return longest_s
 
     def context_sweep(self) -> Lengths:
         """Return a sweep of latencies over contexts, up to the longest that the servers take."""
         window = self.evidence.deployment.max_model_len
-        return Lengths(
-            lengths=doubling(
-                SHORTEST, LONGEST if window is None else max(2 * SHORTEST, window // 1024 * 1024)
-            )
-        )
+        longest = LONGEST
+        if window is not None:
+            longest = max(2 * SHORTEST, window // 1024 * 1024)
+        return Lengths(lengths=doubling(SHORTEST, longest))
 
     def line(self, arm: str, users: int | None = None) -> ItlLine | None:
         """Return the token latency line of *arm*, at *users* or at the smallest batch."""
-        found = sorted(
-            (each for each in self.itl if each.arm == arm and users in (None, each.users)),
-            key=lambda each: each.users,
-        )
-        return found[0] if found else None
+        found = [each for each in self.itl if each.arm == arm and users in (None, each.users)]
+        return min(found, key=lambda each: each.users, default=None)
 
     def weighty(self) -> tuple[str, ...]:
         """Return the workloads that bind the whole server."""
@@ -493,7 +470,8 @@ class Case:
         # The canary's lengths are those of the whole trace: which
         # class reaches them is known only where there is one class.
         is_whole = workload is None or len(self.evidence.workloads) == 1
-        return tokens <= max((found.lengths[-1], *(self.evidence.canary if is_whole else ())))
+        asked = (found.lengths[-1], *self.evidence.canary) if is_whole else found.lengths
+        return tokens <= max(asked)
 
     def scopes(self) -> Iterator[str | None]:
         """Yield the whole server (None), then each workload class."""
@@ -502,16 +480,20 @@ class Case:
             yield workload.name
 
 
+def _row(rows: Iterable[_OfArm], arm: str, workload: str | None) -> _OfArm | None:
+    """Return the first row of *arm* for *workload*."""
+    return next((each for each in rows if (each.arm, each.workload) == (arm, workload)), None)
+
+
 def _values(root: object, path: str) -> list[object]:
+    """Return what a dotted path leads to, through every part of the tuples on its way."""
     values = [root]
     for name in path.split("."):
-        values = [getattr(each, name) for each in values]
-        values = [
-            part
-            for each in values
-            for part in (each if isinstance(each, tuple) else (each,))
-            if part is not None
-        ]
+        parts: list[object] = []
+        for each in values:
+            value = getattr(each, name)
+            parts += value if isinstance(value, tuple) else (value,)
+        values = present(parts)
     return values
 
 

@@ -110,11 +110,11 @@ def _gaps(case: Case) -> Iterator[str]:
 
 def _few_starts(case: Case) -> Iterator[str]:
     """Yield how often servers were started, the fewest times first, where that is doubtful."""
-    of_mix = (each for each in case.speeds if each.change.workload is None)
+    of_mix = (each for each in case.speeds if each.workload is None)
     few = [each for each in of_mix if each.doubted is not None]
     for each in sorted(few, key=lambda speed: speed.starts):
         what = f"Each server was started {words.times(each.starts)}"
-        if is_confounded(case, each.change.arm):
+        if is_confounded(case, each.arm):
             what = "Each arm had one machine"
         yield f"{what}: intervals hold what a start or a machine adds, {case.starts_told()}."
 
@@ -154,7 +154,7 @@ def _next_replica(case: Case, choice: Choice) -> Iterator[str]:
 
 def _changes(case: Case) -> tuple[Change, ...]:
     """Return every comparison with the interval that decides about it."""
-    names = ((each.change.arm, each.change.workload, each.change.metric) for each in case.speeds)
+    names = ((each.arm, each.workload, each.change.metric) for each in case.speeds)
     found = present(case.comparison(*name) for name in names if name[2] != "task_ms")
     return tuple(each.change for each in found)
 

@@ -1,6 +1,7 @@
 """One number with its interval, its count and the way it was obtained."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 
@@ -36,6 +37,15 @@ class Estimate:
             high=high,
             unit=unit,
             method=self.method if method is None else method,
+        )
+
+    def transformed(self, rising: Callable[[float], float]) -> "Estimate":
+        """Apply a function that rises to the value and to both ends."""
+        return replace(
+            self,
+            value=rising(self.value),
+            low=None if self.low is None else rising(self.low),
+            high=None if self.high is None else rising(self.high),
         )
 
     @property

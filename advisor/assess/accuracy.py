@@ -29,11 +29,9 @@ from advisor.verdict import BucketResult, QuestionsAsked
 
 def _changed_p(bucket: AccuracyBucket) -> float | None:
     """Return exact McNemar's p-value where items are right or wrong and independent."""
-    if not is_binary(bucket):
-        return None
     clusters = paired_scores([bucket]).clusters
-    shares_contexts = np.unique(clusters).size < clusters.size
-    if shares_contexts:
+    share_contexts = np.unique(clusters).size < clusters.size
+    if share_contexts or not is_binary(bucket):
         return None
     return accuracy.mcnemar(reference_only=bucket.reference_only, arm_only=bucket.arm_only)
 
@@ -55,8 +53,7 @@ def correlation(bucket: AccuracyBucket) -> float:
     As they show, joined by what is assumed of ten more.
     """
     scores = paired_scores([bucket])
-    change = scores.arm - scores.reference
-    counts = accuracy.counts(change, scores.clusters)
+    counts = accuracy.counts(scores.change, scores.clusters)
     if counts.beside == 0:
         return 0.0
     return accuracy.RESEMBLANCE * (counts.effect - 1) / counts.beside
@@ -64,9 +61,8 @@ def correlation(bucket: AccuracyBucket) -> float:
 
 def bucket_results(evidence: Evidence, policy: Policy) -> tuple[BucketResult, ...]:
     """Return the paired difference of every bucket with answers."""
-    level = answer_level(evidence, policy)
-    answered = [each for each in evidence.accuracy if has_answers(each)]
-    alone = _alone(answered, policy, level)
+    answered = list(filter(has_answers, evidence.accuracy))
+    alone = _alone(answered, policy, answer_level(evidence, policy))
     return tuple(_result(bucket, found.difference) for bucket, found in alone)
 
 
@@ -118,25 +114,17 @@ def _scopes(evidence: Evidence, able: tuple[AccuracyBucket, ...]) -> Iterator[_S
     """Yield the scope of the server, then that of each workload."""
     mix = reach.shares(evidence)
     binding = weighty(mix)
-    own = {
-        each.name: _own(able, each.name, reach.usual(evidence, each.name))
-        for each in evidence.workloads
-    }
-    yield _Scope(
-        workload=None,
-        buckets=_needed(able, [own[name] for name in binding]) if binding else able,
-        classes=[(name, share) for name, share in mix if name in binding],
-    )
+    own = {}
+    for each in evidence.workloads:
+        own[each.name] = _own(able, each.name, reach.usual(evidence, each.name))
+    of_server: Sequence[AccuracyBucket] = able
+    if binding:
+        needed = {id(bucket) for name in binding for bucket in own[name]}
+        of_server = [each for each in able if id(each) in needed]
+    binding_shares = [(name, share) for name, share in mix if name in binding]
+    yield _Scope(workload=None, buckets=of_server, classes=binding_shares)
     for name, buckets in own.items():
         yield _Scope(workload=name, buckets=buckets, classes=[(name, 1.0)])
-
-
-def _needed(
-    able: Sequence[AccuracyBucket], parts: Sequence[Sequence[AccuracyBucket]]
-) -> list[AccuracyBucket]:
-    """Return the buckets that are in some of the *parts*, each once."""
-    needed = {id(bucket) for buckets in parts for bucket in buckets}
-    return [each for each in able if id(each) in needed]
 
 
 def _shares(
@@ -198,10 +186,8 @@ def _pool(
     worst, worst_found = min(alone, key=_harm)
     p_of_buckets = [found.p_worse for _, found in alone]
     scores = paired_scores(scope.buckets)
-    change = scores.arm - scores.reference
-    about = [
-        each for each in asked if scope.workload is None or each.workload in (None, scope.workload)
-    ]
+    names = (None, scope.workload)
+    about = [each for each in asked if scope.workload is None or each.workload in names]
     lengths = tuple(sorted({each.context_tokens for each in scope.buckets}))
     answers = QuestionsAsked(questions=scores.size, lengths=lengths, reference=whole.reference_mean)
     return PooledAccuracy(
@@ -215,7 +201,7 @@ def _pool(
         worst_p=min(planning.holm_adjusted(p_of_buckets)),
         # The mean square difference is, for right and
         # wrong answers, the share of items that differ.
-        discordance=float(np.mean(change**2)),
+        discordance=float(np.mean(scores.change**2)),
         lengths=lengths,
         answers=answers,
         asked_to=max(each.context_tokens for each in about),
@@ -267,10 +253,9 @@ def _good_to(
         beyond = [each for each in buckets if each.context_tokens > length]
         good = margin_test(below, policy, level)
         bad = margin_test(beyond, policy, level)
-        if good is None or bad is None:
+        if good is None or bad is None or shortest_worse <= length:
             continue
-        is_within_margin = good.difference.value > -policy.accuracy_margin
-        is_good = is_within_margin and good.p_worse > level and shortest_worse > length
+        is_good = good.difference.value > -policy.accuracy_margin and good.p_worse > level
         if is_good and bad.p_worse <= level:
             return _result_of(below, good.difference)
     return None
@@ -278,9 +263,8 @@ def _good_to(
 
 def _shortest_worse(buckets: Sequence[AccuracyBucket], policy: Policy, level: float) -> float:
     """Return the shortest length of a bucket that is surely worse by itself; infinite for none."""
-    worse = [
-        bucket.context_tokens
-        for bucket, found in _alone(buckets, policy, level)
-        if found.p_worse <= level
-    ]
-    return min(worse, default=math.inf)
+    shortest = math.inf
+    for bucket, found in _alone(buckets, policy, level):
+        if found.p_worse <= level:
+            shortest = min(shortest, bucket.context_tokens)
+    return shortest

@@ -15,6 +15,7 @@ from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Floats, Ints, present
 from advisor.policy import Policy
 from advisor.statistics import accuracy
+from advisor.statistics.groups import group_numbers
 
 # margins of right answers; below, half of them could be lost inside the margin
 LEAST_IN_A_BUCKET = 2.0
@@ -32,6 +33,11 @@ class PairedScores:
     def size(self) -> int:
         """Return the number of answers."""
         return self.reference.size
+
+    @property
+    def change(self) -> Floats:
+        """Return the difference of each pair of scores, arm minus reference."""
+        return self.arm - self.reference
 
     @property
     def reference_mean(self) -> float:
@@ -74,8 +80,7 @@ def _clusters_of(bucket: AccuracyBucket, size: int) -> Ints:
     given = bucket.clusters
     if given is None or given.size != size:
         return np.arange(size, dtype=np.int64)
-    numbers = np.unique(given, return_inverse=True)[1]
-    return numbers.astype(np.int64)
+    return group_numbers(given)
 
 
 def paired_scores(buckets: Sequence[AccuracyBucket]) -> PairedScores:
@@ -135,7 +140,7 @@ def margin_test(
     weights = _weights(buckets, shares)
     reference_mean = float(np.average(scores.reference, weights=weights))
     if all(map(is_binary, buckets)):
-        counts = accuracy.counts(scores.arm - scores.reference, scores.clusters, weights)
+        counts = accuracy.counts(scores.change, scores.clusters, weights)
         return MarginTest(
             difference=accuracy.tango(counts, level=level),
             p_not_worse=accuracy.p_not_worse(counts, margin=margin),

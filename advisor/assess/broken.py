@@ -5,13 +5,13 @@ depth, most of what the reference gets right is gone, as it is where a kernel is
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import Final, TypeAlias
 
 import numpy as np
 
-from advisor.assess.answers import has_answers, margin_test, paired_scores, telling
+from advisor.assess.answers import MarginTest, has_answers, margin_test, paired_scores, telling
 from advisor.case import BrokenAnswers, answer_level
 from advisor.evidence import AccuracyBucket, Bools, Evidence, Floats, Ints
 from advisor.policy import Policy
@@ -28,7 +28,6 @@ LEAST_CONTEXTS: Final = 3
 class _Answers:
     """Hold paired answers as equally long columns, with where they were asked."""
 
-    buckets: tuple[AccuracyBucket, ...]
     reference: Floats
     arm: Floats
     contexts: Ints
@@ -37,20 +36,13 @@ class _Answers:
 
     def only(self, rows: Bools) -> "_Answers":
         """Return the answers of some rows."""
-        return replace(
-            self,
-            reference=self.reference[rows],
-            arm=self.arm[rows],
-            contexts=self.contexts[rows],
-            lengths=self.lengths[rows],
-            depths=self.depths[rows],
-        )
+        columns = {each.name: getattr(self, each.name)[rows] for each in fields(self)}
+        return _Answers(**columns)
 
     @property
     def is_lost(self) -> Bools:
         """Tell which answers are better on the reference."""
-        is_lower = self.arm < self.reference
-        return np.asarray(is_lower, dtype=np.bool_)
+        return self.arm < self.reference
 
     @property
     def is_mostly_lost(self) -> bool:
@@ -63,7 +55,6 @@ def _answers(buckets: tuple[AccuracyBucket, ...]) -> _Answers:
     scores = paired_scores(buckets)
     sizes = [each.items for each in buckets]
     return _Answers(
-        buckets=buckets,
         reference=scores.reference,
         arm=scores.arm,
         contexts=scores.clusters,
@@ -111,7 +102,10 @@ def faults(evidence: Evidence, policy: Policy) -> Faults:
         at_depths = list(_at_depths(answers, arm.name))
         found = []
         for fault, within in _gone(answers, arm.name):
-            is_gone = _is_surely_gone(within, fault.lengths, policy, level)
+            test = margin_test(
+                [each for each in able if each.context_tokens in fault.lengths], policy, level
+            )
+            is_gone = test is not None and _is_surely_gone(within, test)
             if is_gone or _is_against(within, LEAST_LOST, LEAST_CONTEXTS):
                 found.append(fault)
         found += _of_depths(at_depths, LEAST_LOST, LEAST_CONTEXTS)
@@ -187,13 +181,7 @@ def _is_against(answers: _Answers, least_lost: int, least_contexts: int) -> bool
     return int(is_lost.sum()) >= least_lost and contexts.size >= least_contexts
 
 
-def _is_surely_gone(
-    answers: _Answers, lengths: tuple[float, ...], policy: Policy, level: float
-) -> bool:
+def _is_surely_gone(answers: _Answers, test: MarginTest) -> bool:
     """Tell whether the interval shows a loss of over half of what the reference gets right."""
-    within = [each for each in answers.buckets if each.context_tokens in lengths]
-    found = margin_test(within, policy, level)
-    if found is None:
-        return False
     half = COLLAPSED * float(answers.reference.mean())
-    return found.difference.is_below(-half)
+    return test.difference.is_below(-half)

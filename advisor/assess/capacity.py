@@ -4,14 +4,13 @@ Only long runs that filled the pool can say it.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from advisor import words
 from advisor.deployment import Deployment
 from advisor.estimate import Estimate
-from advisor.evidence import CapacityPoint, Evidence
+from advisor.evidence import CapacityPoint, Evidence, present
 from advisor.policy import Policy
 from advisor.statistics.carried_loads import carried_loads
 from advisor.statistics.crossing import LEVEL, CarriedLoad, Tried
@@ -63,17 +62,21 @@ def _gpus(
     *,
     each: int,
 ) -> Estimate | None:
-    """Return the GPUs of the busy replicas (fewest, likely, most), spare ones included."""
-    if deployment.peak_agents is None:
-        return None
-    spare = deployment.spare_replicas
-    low, value, high = (None if busy is None else float((busy + spare) * each) for busy in replicas)
-    if low is None or value is None:
+    """Return the GPUs of the busy replicas (fewest, likely, most), spare ones included.
+
+    A replica has *each* GPUs.
+    """
+
+    def gpus(busy: int) -> float:
+        return float((busy + deployment.spare_replicas) * each)
+
+    fewest, likely, most = replicas
+    if fewest is None or likely is None:
         return None
     return Estimate(
-        value=value,
-        low=low,
-        high=high,
+        value=gpus(likely),
+        low=gpus(fewest),
+        high=None if most is None else gpus(most),
         n=found.n,
         level=found.level,
         unit="GPUs",
@@ -124,23 +127,15 @@ def _due(found: Estimate, busy: int | None, gpus: int) -> int | None:
 
 def _reason(found: Estimate, points: Sequence[CapacityPoint]) -> str:
     if not found.value:
-        return (
-            f"the SLO was missed even at {min(each.agents for each in points)} agents, the "
-            "smallest load tried"
-        )
+        smallest = min(each.agents for each in points)
+        return f"the SLO was missed even at {smallest} agents, the smallest load tried"
     if found.high is None:
         return "pool filled; every load tried met the SLO, so this is a lower bound"
-    trouble = next(
-        (
-            each.trouble
-            for each in sorted(points, key=lambda each: each.agents)
-            if each.trouble is not None
-        ),
-        None,
-    )
-    if trouble is None:
+    rising = sorted(points, key=lambda each: each.agents)
+    troubles = present(each.trouble for each in rising)
+    if not troubles:
         return "pool filled"
-    return f"pool filled; beyond it the server is in trouble: {trouble}"
+    return f"pool filled; beyond it the server is in trouble: {troubles[0]}"
 
 
 def limits(
@@ -185,22 +180,15 @@ def _capacity(
 
     # Where no load meets the level, the pool is not what limits.
     if limit.value and not any(each.pool_filled for each in points):
-        watched = all(each.pool_filled is not None for each in points)
-        if not watched:
-            return silent("KV pool usage was not monitored")
-        if limit.high is None:
-            return silent("the KV pool never filled")
-        largest = max(each.agents for each in points)
-        past = words.quantity(math.floor(min(limit.high + 1, largest)), "agent")
-        return silent(f"the KV pool never filled up to where the SLO is missed ({past})")
+        return silent(_unfilled(points, limit))
     gpus = evidence.gpus(arm)
     deployment = evidence.deployment
     found = _agents_per_gpu(
         limit, trials=len(points), share=share, gpus=gpus * deployment.replicas, level=level
     )
-    fewest, busy, most = (
-        _busy(each, deployment, gpus) for each in (found.high, found.value, found.low or 0.0)
-    )
+    fewest = _busy(found.high, deployment, gpus)
+    busy = _busy(found.value, deployment, gpus)
+    most = _busy(found.low or 0.0, deployment, gpus)
     return Capacity(
         arm=arm,
         workload=workload,
@@ -212,15 +200,27 @@ def _capacity(
     )
 
 
+def _unfilled(points: Sequence[CapacityPoint], limit: CarriedLoad) -> str:
+    """Say why trials in which no pool was seen full tell nothing of capacity."""
+    if any(each.pool_filled is None for each in points):
+        return "KV pool usage was not monitored"
+    if limit.high is None:
+        return "the KV pool never filled"
+    largest = max(each.agents for each in points)
+    past = words.quantity(math.floor(min(limit.high + 1, largest)), "agent")
+    return f"the KV pool never filled up to where the SLO is missed ({past})"
+
+
 def capacities(evidence: Evidence, policy: Policy, *, level: float = LEVEL) -> tuple[Capacity, ...]:
     """Return the capacity of every arm, for the mix and for whatever was searched alone.
 
     Intervals are at *level*.
     """
-    tried: dict[str | None, dict[str, list[CapacityPoint]]] = defaultdict(lambda: defaultdict(list))
+    tried: dict[str | None, dict[str, list[CapacityPoint]]] = {}
     for each in evidence.capacity:
         if each.turns > 0 or each.trouble is not None:
-            tried[each.workload][each.arm].append(each)
+            by_arm = tried.setdefault(each.workload, {})
+            by_arm.setdefault(each.arm, []).append(each)
     fitted = {}
     for workload, points in tried.items():
         slo = policy.slo(workload)
@@ -230,6 +230,12 @@ def capacities(evidence: Evidence, policy: Policy, *, level: float = LEVEL) -> t
                 evidence, arm, workload, points[arm], limit, share=share, level=level
             )
     named = [each.name for each in evidence.workloads]
+    # Classes that were searched together have a name of their own.
     together = sorted({each for each in tried if each is not None} - set(named))
-    keys = ((arm.name, workload) for arm in evidence.arms for workload in (None, *named, *together))
-    return tuple(fitted[key] for key in keys if key in fitted)
+    out = []
+    for arm in (each.name for each in evidence.arms):
+        for workload in (None, *named, *together):
+            found = fitted.get((arm, workload))
+            if found is not None:
+                out.append(found)
+    return tuple(out)

@@ -6,12 +6,13 @@ the trace has them: one stray call says nothing. It represents contexts up to a 
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from advisor.case import Beyond
 from advisor.evidence import Arm, Calls, Evidence, Floats, Ints, OwnCalls, present
+from advisor.statistics.groups import group_ends, group_numbers
 from advisor.statistics.paired import MIN_PAIRS, same_turns
 from advisor.verdict import Coverage, Quantiles, Quantity
 
@@ -19,6 +20,7 @@ SLACK = 1.1  # a length represents those up to a tenth above it
 # of how often the trace's calls are as long: failed calls and the draw leave fewer
 AS_OFTEN = 0.5
 LEVELS = (0.10, 0.50, 0.90, 0.99, 1.0)
+UNTIMED = Beyond(to=0.0, calls=1.0, tokens=1.0)
 
 
 def beyond(contexts: Floats, length: float, *, slack: float = SLACK) -> Beyond:
@@ -50,18 +52,17 @@ def timed_to(contexts: Floats, pairs: Ints, own: Floats) -> float | None:
 
 def _in_enough_pairs(contexts: Floats, pairs: Ints) -> float:
     """Return the longest context that enough pairs reach; all of them where there are few."""
-    names, pair = np.unique(pairs, return_inverse=True)
-    longest = np.zeros(names.size)
-    np.maximum.at(longest, pair, contexts)
-    enough = min(MIN_PAIRS, names.size)
-    falling = np.sort(longest)[::-1]
-    return float(falling[enough - 1])
+    _, longest = group_ends(group_numbers(pairs), contexts, contexts)
+    rising = np.sort(longest)
+    enough = min(MIN_PAIRS, rising.size)
+    return float(rising[-enough])
 
 
 def _as_often(contexts: Floats, own: Floats) -> float:
     """Return the context up to which long calls were played about as often as in the trace."""
     rising = np.sort(contexts)
-    played_as_long = np.arange(rising.size, 0, -1) / rising.size
+    calls = rising.size
+    played_as_long = np.arange(calls, 0, -1) / calls
     own_shorter = np.searchsorted(np.sort(own), rising, side="right") / own.size
     own_as_long = 1 - own_shorter
     rare = np.flatnonzero(played_as_long < AS_OFTEN * own_as_long)
@@ -96,8 +97,7 @@ def together(parts: Sequence[tuple[OwnCalls, Beyond | None]]) -> Beyond | None:
     timed = present(each for _, each in parts)
     if not timed:
         return None
-    untimed = Beyond(to=0.0, calls=1.0, tokens=1.0)
-    shares = [each or untimed for _, each in parts]
+    shares = [each or UNTIMED for _, each in parts]
     calls = np.array([own.calls for own, _ in parts], dtype=np.float64)
     tokens = calls * [own.context_tokens.mean() for own, _ in parts]
     calls_beyond = calls @ [each.calls for each in shares]
@@ -147,12 +147,10 @@ def coverages(evidence: Evidence) -> tuple[Coverage, ...]:
         return ()
     parts = [(own, beyond_timed(evidence, evidence.reference, own)) for own in evidence.trace]
     played = [evidence.calls(own.workload, evidence.reference) for own in evidence.trace]
-    whole = _coverage(None, evidence.trace, together(parts), present(played))
-    if len(parts) == 1:
-        return (whole,)
-    out = [whole]
-    for (own, found), calls in zip(parts, played, strict=True):
-        out.append(_coverage(own.workload, (own,), found, present([calls])))
+    out = [_coverage(None, evidence.trace, together(parts), present(played))]
+    if len(parts) > 1:
+        for (own, found), calls in zip(parts, played, strict=True):
+            out.append(_coverage(own.workload, (own,), found, present([calls])))
     return tuple(out)
 
 
@@ -160,12 +158,13 @@ def _coverage(
     workload: str | None, own: Sequence[OwnCalls], found: Beyond | None, played: Sequence[Calls]
 ) -> Coverage:
     """Return the coverage of the classes *own*, of which *found* lies beyond what was timed."""
+    untested = found or UNTIMED
     return Coverage(
         workload=workload,
         calls=sum(each.calls for each in own),
         played=sum(map(len, played)),
-        call_share=0.0 if found is None else 1 - found.calls,
-        token_share=0.0 if found is None else 1 - found.tokens,
+        call_share=1 - untested.calls,
+        token_share=1 - untested.tokens,
         timed_to=None if found is None else found.to,
         longest=max(float(each.context_tokens.max()) for each in own),
         is_whole=all(each.is_whole for each in own),
@@ -192,9 +191,10 @@ def _hit_rate(calls: Calls) -> Floats | None:
     return 1 - computed
 
 
-QUANTITIES: Final[
-    tuple[tuple[Quantity, Callable[[OwnCalls], Floats], Callable[[Calls], Floats | None]], ...]
-] = (
+_OfTrace: TypeAlias = Callable[[OwnCalls], Floats]
+_OfPlayed: TypeAlias = Callable[[Calls], Floats | None]
+
+QUANTITIES: Final[tuple[tuple[Quantity, _OfTrace, _OfPlayed], ...]] = (
     ("context_tokens", attrgetter("context_tokens"), lengths),
     ("new_tokens", attrgetter("new_tokens"), attrgetter("computed_tokens")),
     ("output_tokens", attrgetter("output_tokens"), attrgetter("output_tokens")),

@@ -5,9 +5,9 @@ Latencies, throughput, goodput, hits, cost and energy.
 
 from collections.abc import Iterator, Mapping
 from math import exp
+from typing import Final
 
 import numpy as np
-import scipy
 
 from advisor.estimate import Estimate
 from advisor.evidence import (
@@ -22,8 +22,10 @@ from advisor.evidence import (
     present,
 )
 from advisor.policy import Metric, Policy, ServiceLimits
+from advisor.statistics.groups import group_ends, group_numbers
 from advisor.statistics.quantiles import quantile, wilson
 from advisor.statistics.resampling import cluster_variance
+from advisor.statistics.spread import student_reach
 from advisor.verdict import Figure
 
 QUANTILES = ((0.5, "p50"), (0.95, "p95"))
@@ -31,6 +33,27 @@ LEVEL = 0.95
 LEAST_BLOCKS = 4  # with fewer an interval says how few they are, not how the server does
 MOST_TAIL = 0.5  # share of turns in the drain tail above which no throughput is stated
 LATENCIES: tuple[Metric, ...] = ("ttft_ms", "tpot_ms", "turn_ms")
+UNITS_OF_FACTS: Final = {
+    "pool_tokens": "tokens",
+    "page_bytes": "bytes",
+    "max_concurrency": "requests",
+}
+UNITS_OF_SAMPLES: Final = {
+    "peak_kv_usage": "share",
+    "pool_filled_share": "share",
+    "preemptions": "count",
+    "hit_rate": "share",
+    "ideal_hit_rate": "share",
+    "external_hit_rate": "share",
+    "rejections": "count",
+    "running_max": "requests",
+    "waiting_max": "requests",
+    "acceptance_rate": "share",
+    "watts": "W",
+    "throttled_share": "share",
+    "power_capped_share": "share",
+    "clock_mhz": "MHz",
+}
 
 
 def rate(values: Floats, *, unit: str, method: str) -> Estimate | None:
@@ -45,7 +68,8 @@ def rate(values: Floats, *, unit: str, method: str) -> Estimate | None:
     if n < LEAST_BLOCKS or mean <= 0:
         return _counted(mean, unit=unit, method=f"{method}, too few for an interval", n=n)
     deviation = float(values.std(ddof=1))
-    reach = student(n) * deviation / n**0.5 / mean
+    # Of the log: the error of the mean over the mean.
+    reach = student_reach(LEVEL, n - 1) * deviation / n**0.5 / mean
     return Estimate(
         value=mean,
         low=mean / exp(reach),
@@ -57,11 +81,6 @@ def rate(values: Floats, *, unit: str, method: str) -> Estimate | None:
     )
 
 
-def student(n: int) -> float:
-    """Return Student's t of an interval at `LEVEL` from *n* observations."""
-    return float(scipy.special.stdtrit(n - 1, 0.5 + LEVEL / 2))
-
-
 def _counted(value: float, *, unit: str, method: str, n: int = 1) -> Estimate:
     """Return a figure without an interval."""
     return Estimate(value=value, low=None, high=None, n=n, unit=unit, method=method)
@@ -69,30 +88,23 @@ def _counted(value: float, *, unit: str, method: str, n: int = 1) -> Estimate:
 
 def _within(calls: Calls, slo: ServiceLimits) -> Floats:
     """Return 1 for each turn within the service level, 0 for others; failed turns are not."""
-    good = calls.ok.copy()
-    for limit, column in (
-        (slo.ttft_ms, calls.ttft_ms),
-        (slo.tpot_ms, calls.tpot_ms),
-        (slo.turn_ms, calls.turn_ms),
-    ):
-        if limit is not None:
-            good &= ~(column > limit)
-    return good.astype(np.float64)
+    is_within = calls.ok.copy()
+    for metric, limit in slo.limits():
+        is_longer = getattr(calls, metric) > limit
+        is_within &= ~is_longer
+    return is_within.astype(np.float64)
 
 
 def by_block(calls: list[Calls], weights: list[Floats]) -> Floats:
     """Return the sum of *weights* per second of each block, its drain tail left out."""
     is_loaded = np.concatenate([_under_load(each) for each in calls])
     block = np.concatenate([each.block for each in calls])[is_loaded]
-    start = np.concatenate([each.start_s for each in calls])
-    end = np.concatenate([each.end_s for each in calls])
+    start = np.concatenate([each.start_s for each in calls])[is_loaded]
+    end = np.concatenate([each.end_s for each in calls])[is_loaded]
     weight = np.concatenate(weights)[is_loaded]
-    names, index = np.unique(block, return_inverse=True)
-    total = np.bincount(index, weights=weight, minlength=names.size)
-    first = np.full(names.size, np.inf)
-    last = np.full(names.size, -np.inf)
-    np.minimum.at(first, index, start[is_loaded])
-    np.maximum.at(last, index, end[is_loaded])
+    number = group_numbers(block)
+    total = np.bincount(number, weights=weight)
+    first, last = group_ends(number, start, end)
     span = last - first
     has_span = span > 0
     rates: Floats = np.divide(total[has_span], span[has_span], dtype=np.float64)
@@ -185,63 +197,48 @@ def _costs(
 
 
 def _telemetry(figures: Telemetry) -> Iterator[tuple[str, Estimate]]:
-    units = {
-        "peak_kv_usage": "share",
-        "pool_filled_share": "share",
-        "preemptions": "count",
-        "hit_rate": "share",
-        "ideal_hit_rate": "share",
-        "external_hit_rate": "share",
-        "rejections": "count",
-        "running_max": "requests",
-        "waiting_max": "requests",
-        "acceptance_rate": "share",
-        "watts": "W",
-        "throttled_share": "share",
-        "power_capped_share": "share",
-        "clock_mhz": "MHz",
-    }
-    for name, unit in units.items():
-        value = getattr(figures, name)
-        if value is not None:
-            yield name, _counted(value, unit=unit, method="server's own samples")
+    yield from _fields(figures, UNITS_OF_SAMPLES, method="server's own samples")
     for phase in figures.phases:
-        yield (
-            f"phase_ms.{phase.name}",
-            _counted(phase.mean_ms, unit="ms", method="server's own histograms", n=phase.count),
-        )
+        mean = _counted(phase.mean_ms, unit="ms", method="server's own histograms", n=phase.count)
+        yield f"phase_ms.{phase.name}", mean
 
 
-def _facts(arm: Arm) -> Iterator[tuple[str, Estimate]]:
-    units = {"pool_tokens": "tokens", "page_bytes": "bytes", "max_concurrency": "requests"}
+def _fields(
+    known: Telemetry | Arm, units: Mapping[str, str], *, method: str
+) -> Iterator[tuple[str, Estimate]]:
+    """Yield the figures that are known of the fields that have *units*."""
     for name, unit in units.items():
-        value = getattr(arm, name)
+        value = getattr(known, name)
         if value is not None:
-            yield name, _counted(value, unit=unit, method="read from the server")
+            yield name, _counted(value, unit=unit, method=method)
 
 
 def figures(evidence: Evidence, policy: Policy) -> tuple[Figure, ...]:
     """Return the evidence table: whole server first, then each workload."""
     out: list[Figure] = []
     for arm in evidence.arms:
-        for name, found in _of_server(evidence, arm, policy):
-            out.append(_figure(evidence, arm, None, name, found))
-        for each in evidence.observations:
-            if each.arm != arm.name:
-                continue
-            for name, found in _of_workload(each, policy):
-                out.append(_figure(evidence, arm, each.workload, name, found))
+        for workload, name, found in _of_arm(evidence, arm, policy):
+            figure = Figure(
+                name=name, arm=arm.name, workload=workload, estimate=found, kind=evidence.kind
+            )
+            out.append(figure)
     return tuple(out)
 
 
-def _figure(
-    evidence: Evidence, arm: Arm, workload: str | None, name: str, found: Estimate
-) -> Figure:
-    return Figure(name=name, arm=arm.name, workload=workload, estimate=found, kind=evidence.kind)
+def _of_arm(
+    evidence: Evidence, arm: Arm, policy: Policy
+) -> Iterator[tuple[str | None, str, Estimate]]:
+    """Yield each figure of an arm with its workload (None: the whole server) and its name."""
+    for name, found in _of_server(evidence, arm, policy):
+        yield None, name, found
+    for each in evidence.observations:
+        if each.arm == arm.name:
+            for name, found in _of_workload(each, policy):
+                yield each.workload, name, found
 
 
 def _of_server(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[str, Estimate]]:
-    yield from _facts(arm)
+    yield from _fields(arm, UNITS_OF_FACTS, method="read from the server")
     yield from _throughput(evidence, arm, policy)
     for name, telemetry in evidence.server:
         if name == arm.name:
@@ -264,8 +261,8 @@ def _goodput(calls: Calls, slo: ServiceLimits) -> Estimate:
 
     The interval counts turns by what they are worth where those of a block resemble each other.
     """
-    names, block = np.unique(calls.block, return_inverse=True)
-    blocks = names.size
+    block = group_numbers(calls.block)
+    blocks = int(block.max()) + 1
     within = _within(calls, slo)
     share = float(within.mean())
     method = f"{blocks} blocks, turns within the service level"

@@ -10,7 +10,8 @@ from advisor.evidence import ContextSweep, Evidence, Floats, Ints, present
 from advisor.policy import Policy
 from advisor.statistics import resampling
 from advisor.statistics.break_even import break_even, break_even_from_calls
-from advisor.statistics.line import cell_medians, itl_line, length_index
+from advisor.statistics.groups import group_means, group_medians, group_numbers
+from advisor.statistics.line import itl_line, length_index
 from advisor.verdict import BreakEven, ItlLine, TtftCurve
 
 _SCALE = np.array([1e8, 1e4, 1.0])  # puts the three columns on one footing
@@ -83,18 +84,19 @@ def ttft_curve(
         return None
     computed = computed_tokens[seen]
     prompt = computed if prompt_tokens is None else np.maximum(prompt_tokens[seen], computed)
-    lengths = length_index(computed)[1]
+    _, lengths = length_index(computed)
     if lengths.size < MIN_LENGTHS:
         return None
     cells = _cells(pair[seen], computed, prompt, ttft_ms[seen])
     unit_of_cell = cells.pair
     lost = 1
     by = "block pairs"
-    if int(cells.pair.max()) + 1 < MIN_PAIRS:
-        unit_of_cell = np.arange(cells.computed.size)
+    units = int(cells.pair.max()) + 1
+    if units < MIN_PAIRS:
+        units = cells.pair.size
+        unit_of_cell = np.arange(units)
         lost = len(_SCALE)
         by = "cells"
-    units = int(unit_of_cell.max()) + 1
     value, drawn = _fits(cells, unit_of_cell, units)
     method = f"non-negative least squares, relative residuals, Student's t over {units} {by}"
     coefficients = []
@@ -122,18 +124,15 @@ class _Cells:
 
 def _cells(pair: Ints, computed: Floats, prompt: Floats, ttft_ms: Floats) -> _Cells:
     """Join the calls of each cell: means of their tokens, the median of their times."""
-    pair_number = np.unique(pair, return_inverse=True)[1]
     by_computed, _ = length_index(computed)
     by_prompt, _ = length_index(prompt)
-    keys = np.stack([pair_number, by_computed, by_prompt])
-    cell = np.unique(keys, axis=1, return_inverse=True)[1]
-    size = np.bincount(cell)
-    pair_of_cell = np.bincount(cell, weights=pair_number.astype(np.float64)) / size
+    keys = np.stack([group_numbers(pair), by_computed, by_prompt])
+    cells, cell = np.unique(keys, axis=1, return_inverse=True)
     return _Cells(
-        pair=pair_of_cell.round().astype(np.int64),
-        computed=np.bincount(cell, weights=computed) / size,
-        prompt=np.bincount(cell, weights=prompt) / size,
-        ttft_ms=cell_medians(cell, ttft_ms),
+        pair=cells[0],
+        computed=group_means(cell, computed),
+        prompt=group_means(cell, prompt),
+        ttft_ms=group_medians(cell, ttft_ms),
     )
 
 
@@ -155,17 +154,11 @@ def _fits(cells: _Cells, unit_of_cell: Ints, units: int) -> tuple[Floats, Floats
 
 def _own_batch(evidence: Evidence, shares: dict[str, float]) -> float | None:
     """Return the batch of the user's mix, weighted over the classes that state theirs."""
-    weights = []
-    weighted = []
-    for each in evidence.workloads:
-        if each.batch is not None:
-            share = shares[each.name]
-            weights.append(share)
-            weighted.append(share * each.batch)
-    whole = sum(weights)
-    if whole > 0:
-        return sum(weighted) / whole
-    return None
+    stated = {each.name: each.batch for each in evidence.workloads if each.batch is not None}
+    whole = sum(shares[name] for name in stated)
+    if whole <= 0:
+        return None
+    return sum(shares[name] * batch for name, batch in stated.items()) / whole
 
 
 def _prior(evidence: Evidence, arm: str) -> float | None:

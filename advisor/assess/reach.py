@@ -13,12 +13,9 @@ from advisor.assess.coverage import SLACK, beyond, covered_by_all
 from advisor.case import Beyond, PooledAccuracy, TestedReach
 from advisor.evidence import Evidence, Floats, present
 
-USUAL = (
-    0.10,
-    0.99,
-    # a tenth may be shorter: what is asked there dilutes; one
-    # in a hundred may be longer: `beyond_share` counts them
-)
+# a tenth may be shorter: what is asked there dilutes; one
+# in a hundred may be longer: `beyond_share` counts them
+USUAL = (0.10, 0.99)
 
 
 def shares(evidence: Evidence) -> tuple[tuple[str, float], ...]:
@@ -32,22 +29,22 @@ def shares(evidence: Evidence) -> tuple[tuple[str, float], ...]:
 
 def _weights(evidence: Evidence) -> dict[str, float]:
     """Return the server's time of each workload where known for all, else the turns' time."""
-    told = {each.name: each.gpu_time_share for each in evidence.workloads}
-    known = {name: float(share) for name, share in told.items() if share is not None}
-    if len(known) == len(told):
+    stated = {each.name: each.gpu_time_share for each in evidence.workloads}
+    known = {name: float(share) for name, share in stated.items() if share is not None}
+    if len(known) == len(stated):
         return known
-    took_ms = {}
-    for name in told:
-        calls = evidence.calls(name, evidence.reference)
-        took_ms[name] = 0.0 if calls is None else float(np.nansum(calls.turn_ms[calls.ok]))
+    took_ms = dict.fromkeys(stated, 0.0)
+    for name, calls in evidence.calls_of(evidence.reference).items():
+        took_ms[name] = float(np.nansum(calls.turn_ms[calls.ok]))
     return took_ms
 
 
 def contexts(evidence: Evidence, workload: str) -> Floats | None:
     """Return the contexts of *workload*: the user's own, else those played on the reference."""
     for each in evidence.workloads:
-        if each.name == workload and each.context_tokens is not None and each.context_tokens.size:
-            return each.context_tokens
+        own = each.context_tokens
+        if each.name == workload and own is not None and own.size:
+            return own
     calls = evidence.calls(workload, evidence.reference)
     if calls is None:
         return None
@@ -122,16 +119,15 @@ def _of_workload(
 def _asked(parts: Sequence[TestedReach], shares: Sequence[float]) -> Beyond | None:
     """Return what of the mix lies beyond the lengths at which answers were compared."""
     known = []
-    weights = []
+    whole = calls = tokens = 0.0
     for part, share in zip(parts, shares, strict=True):
         if part.asked is not None:
             known.append(part.asked)
-            weights.append(share)
-    whole = sum(weights)
+            whole += share
+            calls += share * part.asked.calls
+            tokens += share * part.asked.tokens
     if whole <= 0:
         return None
-    calls = sum(weight * each.calls for weight, each in zip(weights, known, strict=True))
-    tokens = sum(weight * each.tokens for weight, each in zip(weights, known, strict=True))
     return Beyond(to=covered_by_all(known), calls=calls / whole, tokens=tokens / whole)
 
 
@@ -149,10 +145,10 @@ def reaches(
             (own, coverage.beyond_timed(evidence, arm.name, own)) for own in evidence.trace
         ]
         timed = {own.workload: found for own, found in beyond_timed}
-        parts = [
-            _of_workload(evidence, arm.name, name, tested_to.get((arm.name, name)), timed.get(name))
-            for name, _ in shares
-        ]
+        parts = []
+        for name, _ in shares:
+            asked_to = tested_to.get((arm.name, name))
+            parts.append(_of_workload(evidence, arm.name, name, asked_to, timed.get(name)))
         asked = _asked(parts, [share for _, share in shares])
         out.append(_of_mix(arm.name, parts, asked, coverage.together(beyond_timed)))
         out.extend(parts)

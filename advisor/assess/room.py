@@ -6,7 +6,7 @@ It is judged from the contexts that are alive at once and from what the server s
 import math
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -16,6 +16,7 @@ from advisor.assess.coverage import lengths
 from advisor.case import Room
 from advisor.evidence import Calls, Evidence, Telemetry, present
 from advisor.policy import Policy
+from advisor.statistics.groups import group_ends
 from advisor.statistics.paired import session_numbers
 from advisor.verdict import HitCliff
 
@@ -60,12 +61,8 @@ def working_set(calls: list[Calls]) -> LiveContexts:
     start = np.concatenate([each.start_s for each in calls])
     end = np.concatenate([each.end_s for each in calls])
     tokens = np.nan_to_num(np.concatenate([lengths(each) for each in calls]))
-    first = np.full(sessions, np.inf)
-    last = np.full(sessions, -np.inf)
-    most = np.zeros(sessions)
-    np.minimum.at(first, session_of, start)
-    np.maximum.at(last, session_of, end)
-    np.maximum.at(most, session_of, tokens)
+    first, last = group_ends(session_of, start, end)
+    _, most = group_ends(session_of, tokens, tokens)
     # Ends come before starts: a session that begins as another ends takes its place.
     moments = np.round(np.concatenate([last, first]), MICROSECONDS)
     order = np.argsort(moments, kind="stable")
@@ -101,9 +98,8 @@ def _alive(
     replicas = evidence.deployment.replicas
     peak = evidence.deployment.peak_agents
     if peak is None:
-        return LiveContexts(
-            tokens=replayed.tokens / replicas, sessions=replayed.sessions / replicas
-        )
+        tokens = replayed.tokens / replicas
+        return LiveContexts(tokens=tokens, sessions=replayed.sessions / replicas)
     # Every class grows as the mix does.
     factor = peak / whole.sessions / replicas
     return LiveContexts(
@@ -161,38 +157,33 @@ def _strain(figures: Telemetry | None, *, has_room: bool) -> str | None:
 def _room(
     evidence: Evidence, policy: Policy, workload: str | None, whole: LiveContexts | None
 ) -> Room:
+    """Return the room on the reference's pool; *whole* is what the mix held in the replay."""
     alive = _alive(evidence, workload, whole)
     pool = evidence.base.pool_tokens
-    tokens = None if alive is None else alive.tokens
+    unknown = "working set" if alive is None else "pool size"
+    room = Room(
+        workload=workload,
+        state="unknown",
+        reason=f"{unknown} of {evidence.reference} unknown",
+        working_set_tokens=None if alive is None else alive.tokens,
+    )
     has_room = _never_full(evidence) or _misses_alike(evidence, workload)
     strain = _strain(evidence.telemetry(workload, evidence.reference), has_room=has_room)
     if strain is not None:
-        return Room(workload=workload, state="binds", reason=strain, working_set_tokens=tokens)
+        return replace(room, state="binds", reason=strain)
     if alive is None or not pool:
-        unknown = "working set" if alive is None else "pool size"
-        return Room(
-            workload=workload,
-            state="unknown",
-            reason=f"{unknown} of {evidence.reference} unknown",
-            working_set_tokens=tokens,
-        )
+        return room
     share = alive.tokens / pool
     binds_at = policy.capacity_binds_at
     one = "" if alive.played is None else "a replica of "
     told = f"{alive.told(workload)}, {words.part_of(share)} the pool of {one}{evidence.reference}"
     if share >= binds_at:
-        return Room(workload=workload, state="binds", reason=told, working_set_tokens=tokens)
+        return replace(room, state="binds", reason=told)
     binds_from = None
     if alive.sessions and share > 0:
         binds_from = math.ceil(alive.sessions * binds_at / share)
         told += f" ({binds_at:.0%} from about {binds_from:,} sessions on)"
-    return Room(
-        workload=workload,
-        state="slack",
-        reason=told,
-        working_set_tokens=tokens,
-        binds_from=binds_from,
-    )
+    return replace(room, state="slack", reason=told, binds_from=binds_from)
 
 
 def rooms(evidence: Evidence, policy: Policy) -> tuple[Room, ...]:
@@ -212,35 +203,34 @@ def hit_cliff(arm: str, workload: str | None, tried: Iterable[Tried]) -> HitClif
     It does where every load from there on hits `HIT_GAP` less than it could; what the smallest load
     loses already is the server's way to keep blocks, and no lack of room.
     """
-    by_load: dict[float, list[tuple[float, float]]] = defaultdict(list)
+    rates = defaultdict[float, list[tuple[float, float]]](list)
     for load, found, ideal in tried:
         if found is not None and ideal is not None:
-            by_load[load].append((found, ideal))
-    loads = sorted(by_load)
-    means = [np.mean(by_load[load], axis=0) for load in loads]
-    lost = [float(ideal - found) for found, ideal in means]
+            rates[load].append((found, ideal))
+    loads = sorted(rates)
+    means = [np.mean(rates[load], axis=0).tolist() for load in loads]
+    lost = [ideal - found for found, ideal in means]
+    # From the largest load down to the first that loses no more than the smallest.
     fallen = len(loads)
     while fallen and lost[fallen - 1] - lost[0] >= HIT_GAP:
         fallen -= 1
-    has_fallen = fallen < len(loads)
-    if not fallen or not has_fallen:
+    if fallen in (0, len(loads)):
         return None
-    found, ideal = means[fallen]
+    hit_rate, ideal_hit_rate = means[fallen]
     return HitCliff(
         arm=arm,
         workload=workload,
         agents=loads[fallen],
-        hit_rate=float(found),
-        ideal_hit_rate=float(ideal),
+        hit_rate=hit_rate,
+        ideal_hit_rate=ideal_hit_rate,
         kept_at=loads[fallen - 1],
     )
 
 
 def hit_cliffs(evidence: Evidence) -> tuple[HitCliff, ...]:
     """Return where the hit rate of each arm falls off, by what was searched."""
-    tried: dict[tuple[str, str | None], list[Tried]] = defaultdict(list)
+    tried = defaultdict[tuple[str, str | None], list[Tried]](list)
     for each in evidence.capacity:
         rates = (each.agents, each.hit_rate, each.ideal_hit_rate)
         tried[each.arm, each.workload].append(rates)
-    cliffs = [hit_cliff(arm, workload, points) for (arm, workload), points in tried.items()]
-    return tuple(present(cliffs))
+    return tuple(present(hit_cliff(*scope, points) for scope, points in tried.items()))

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.assess.tasks import task_table
-from advisor.case import Control, SpeedComparison
+from advisor.case import Control, SpeedComparison, surest
+from advisor.estimate import Estimate
 from advisor.evidence import Calls, Evidence, Ints, OwnCalls, present
 from advisor.policy import Compared, Metric, Policy
 from advisor.statistics import paired, planning, starts
@@ -66,11 +67,9 @@ def controls(
         for each in copies:
             found[each.workload, metric] += _control([each], each.table, position)
         for mix in _mixes(copies):
-            weights = tuple(share_of.get(each.workload, 0.0) for each in mix)
-            mixed = paired.mixture(tuple(each.table for each in mix), weights)
-            if mixed is not None:
-                found[None, metric] += _control(mix, mixed, position)
-    return {scope: tuple(each) for scope, each in found.items()}
+            mixed = paired.mixture((each.table, share_of.get(each.workload, 0.0)) for each in mix)
+            found[None, metric] += _control(mix, mixed, position)
+    return {scope: tuple(each) for scope, each in found.items() if each}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -102,9 +101,9 @@ def _mixes(copies: Sequence[_Copies]) -> list[list[_Copies]]:
     return list(mixes.values())
 
 
-def _control(copies: Sequence[_Copies], table: PairTable, position: float) -> list[Control]:
+def _control(copies: Sequence[_Copies], table: PairTable | None, position: float) -> list[Control]:
     """Return what the *table* of all these copies shows; nothing where its pairs are too few."""
-    if len(table) < paired.MIN_PAIRS:
+    if table is None or len(table) < paired.MIN_PAIRS:
         return []
     pairs = paired.pairs_of(table)
     spread = starts.inside(pairs)
@@ -127,17 +126,12 @@ def controlled_change(
     """Return the change that *table* shows, with what controls say of starts and order."""
     draws = tuple(draw for each in known for draw in each.draws)
     spread = paired.change(table, scale=scale, draws=draws)
-    here = _surest([each for each in known if not each.draws])
+    here = surest(each for each in known if not each.draws)
     if spread is None or here is None or position == 0:
         return spread
     # A normal prior around no effect of the place: what is not trusted is shrunk to none.
     trusted = position**2 / (position**2 + here.se**2)
     return spread.shifted(trusted * here.value, here.se * math.sqrt(trusted))
-
-
-def _surest(known: Sequence[Control]) -> Spread | None:
-    """Return what the control with the least error shows; None where there is none."""
-    return min((each.spread for each in known), key=lambda each: each.se, default=None)
 
 
 def floor_of(control: Spread) -> float:
@@ -151,7 +145,8 @@ def _minutes_per_pair(evidence: Evidence) -> float:
 
     The blocks of all arms and of the control count, gaps between them do not.
     """
-    played = [each for each in present(each.calls for each in evidence.observations) if len(each)]
+    observed = present(each.calls for each in evidence.observations)
+    played = [each for each in observed if len(each)]
     if not played:
         return 0.0
     played += [each.second for each in evidence.aa if len(each.second)]
@@ -189,11 +184,15 @@ def _speed(
     drawn = paired.pairs_of(table)
     method = OF_TASKS if metric == "task_ms" else METHOD
     level = 1 - 2 * planning.look_level(evidence.looks, policy.alpha)
+
+    def relative(found: Spread) -> Estimate:
+        return found.relative(unit="relative", method=method, level=level)
+
     doubted = None
     if drawn.starts < starts.OWN_STARTS and metric in ("turn_ms", "task_ms"):
         doubted = controlled_change(table, 2 * scale, known, position=position)
-    quartiles = np.expm1(np.quantile(table.value, (0.25, 0.75)))
-    control = _surest(known)
+    first_quartile, third_quartile = np.expm1(np.quantile(table.value, (0.25, 0.75))).tolist()
+    control = surest(known)
     pairs = len(table)
     calls = int(table.calls.sum())
     is_own = workload is not None
@@ -201,7 +200,7 @@ def _speed(
         metric=metric,
         arm=arm,
         workload=workload,
-        relative=spread.relative(unit="relative", method=method, level=level),
+        relative=relative(spread),
         pairs=pairs,
         calls=calls,
         floor=None if control is None else floor_of(control),
@@ -213,13 +212,11 @@ def _speed(
         spread=spread,
         calls_per_pair=calls / max(pairs, 1),
         minutes_per_pair=minutes,
-        mildest=(float(quartiles[0]), float(quartiles[1])),
+        mildest=(first_quartile, third_quartile),
         starts=drawn.starts,
         in_turn=starts.in_turn(drawn),
         scatter=starts.scatter(drawn, scale=scale),
-        doubted=None
-        if doubted is None
-        else doubted.relative(unit="relative", method=method, level=level),
+        doubted=None if doubted is None else relative(doubted),
         controls=known,
     )
 
@@ -263,17 +260,10 @@ def _tables(
     matched: Sequence[_Matched], metric: Compared, shares: Mapping[str, float]
 ) -> dict[str | None, PairTable]:
     """Return the pairs of each class that has enough of them, and those of the mix (None)."""
-    tables: dict[str | None, PairTable] = {}
-    weights = []
-    for each in matched:
-        table = each.table(metric)
-        if table is not None:
-            tables[each.workload] = table
-            weights.append(shares[each.workload])
-    mixed = paired.mixture(tuple(tables.values()), tuple(weights))
-    if mixed is not None:
-        tables[None] = mixed
-    return tables
+    of_classes = {each.workload: each.table(metric) for each in matched}
+    found: dict[str | None, PairTable | None] = {**of_classes}
+    found[None] = paired.mixture((table, shares[name]) for name, table in of_classes.items())
+    return {scope: table for scope, table in found.items() if table is not None}
 
 
 def speeds(
@@ -314,15 +304,12 @@ def between(
 
     It is taken on the turns that both finished.
     """
-    tables = []
-    weights = []
+    classes = []
     for name, share in shares:
         sides = evidence.sides(name, second, against=first)
-        table = None if sides is None else paired.pair_table(*sides, "turn_ms")
-        if table is not None:
-            tables.append(table)
-            weights.append(share)
-    mixed = paired.mixture(tuple(tables), tuple(weights))
+        if sides is not None:
+            classes.append((paired.pair_table(*sides, "turn_ms"), share))
+    mixed = paired.mixture(classes)
     if mixed is None:
         return None
     return controlled_change(mixed, start_scale(evidence, policy))

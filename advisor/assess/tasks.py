@@ -28,12 +28,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from advisor.assess.figures import LEAST_BLOCKS, LEVEL, by_block, rate, student, under_load
+from advisor.assess.figures import LEAST_BLOCKS, LEVEL, by_block, rate, under_load
 from advisor.estimate import Estimate
 from advisor.evidence import Bools, Calls, Evidence, Floats, Ints, OwnCalls, present
 from advisor.statistics import paired
+from advisor.statistics.groups import group_ends, group_numbers
 from advisor.statistics.paired import PairTable, session_numbers
 from advisor.statistics.quantiles import quantile, wilson
+from advisor.statistics.spread import student_reach
 from advisor.verdict import TaskFigures
 
 WHOLE = 0.95  # share of the sessions seen that were played from end to end, and are then measured
@@ -73,38 +75,38 @@ def played_tasks(calls: Calls) -> PlayedTasks | None:
     if left is None or not np.isfinite(left).any():
         return None
     session_of = session_numbers(calls)
-    sessions = int(session_of.max()) + 1
-    is_task = np.bincount(session_of, weights=np.isfinite(left), minlength=sessions) > 0
-    turns = np.bincount(session_of, minlength=sessions).astype(np.int64)
-    last_turn = np.full(sessions, -1.0)
-    np.maximum.at(last_turn, session_of, np.nan_to_num(calls.turn + left, nan=-1.0))
+    turns = np.bincount(session_of)
+    is_task = np.bincount(session_of, weights=np.isfinite(left)) > 0
+    # By what a turn has left, its session ends with this one.
+    end_turn = np.nan_to_num(calls.turn + left, nan=-1.0)
+    _, last_turn = group_ends(session_of, end_turn, end_turn)
     is_whole = is_task & (turns == last_turn + 1)
-    has_failed = np.bincount(session_of, weights=~calls.ok, minlength=sessions) > 0
-    took_ms = np.bincount(session_of, weights=calls.turn_ms, minlength=sessions)
+    has_failed = np.bincount(session_of, weights=~calls.ok) > 0
+    took_ms = np.bincount(session_of, weights=calls.turn_ms)
     first_row = np.unique(session_of, return_index=True)[1]
-    tasks = np.flatnonzero(is_task)
-    number_of = np.full(sessions, -1, dtype=np.int64)
-    number_of[tasks] = np.arange(tasks.size)
+    first_of_task = first_row[is_task]
+    # Each task gets a number, and other sessions get none.
+    number_of = np.full_like(turns, -1)
+    number_of[is_task] = np.arange(first_of_task.size)
     return PlayedTasks(
         task_of=number_of[session_of],
-        is_whole=is_whole[tasks],
-        is_done=(is_whole & ~has_failed)[tasks],
-        took_ms=took_ms.astype(np.float64)[tasks],
-        turns=turns[tasks],
-        block=calls.block[first_row][tasks],
-        session=calls.session[first_row][tasks],
-        right=_are_right(calls, session_of, sessions)[tasks],
+        is_whole=is_whole[is_task],
+        is_done=(is_whole & ~has_failed)[is_task],
+        took_ms=took_ms[is_task].astype(np.float64),
+        turns=turns[is_task],
+        block=calls.block[first_of_task],
+        session=calls.session[first_of_task],
+        right=_are_right(calls, session_of)[is_task],
     )
 
 
-def _are_right(calls: Calls, session_of: Ints, sessions: int) -> Floats:
+def _are_right(calls: Calls, session_of: Ints) -> Floats:
     """Return 1 for each session whose checked answers all passed, 0 for others, NaN unchecked."""
-    if calls.right is None:
-        return np.full(sessions, np.nan)
-    is_checked = np.isfinite(calls.right)
-    right = np.where(is_checked, calls.right, 0.0)
-    checked = np.bincount(session_of, weights=is_checked, minlength=sessions)
-    passed = np.bincount(session_of, weights=right, minlength=sessions)
+    right = calls.right
+    if right is None:
+        right = np.full(len(calls), np.nan)
+    checked = np.bincount(session_of, weights=np.isfinite(right))
+    passed = np.bincount(session_of, weights=np.nan_to_num(right))
     return np.where(checked > 0, passed == checked, np.nan)
 
 
@@ -122,9 +124,9 @@ class _Terms:
 
     def mean(self) -> Estimate:
         """Return the sum of the weighted means, with a jackknife interval over the blocks."""
-        names, block = np.unique(self.block, return_inverse=True)
+        block = group_numbers(self.block)
         cells = (block, self.place)
-        total = np.zeros((names.size, self.weights.size))
+        total = np.zeros((block.max() + 1, self.weights.size))
         seen = np.zeros_like(total)
         np.add.at(total, cells, self.values)
         np.add.at(seen, cells, 1.0)
@@ -149,8 +151,8 @@ def _jackknifed(value: float, without: Floats) -> Estimate:
     logs = np.log(without)
     squares = float(((logs - logs.mean()) ** 2).sum())
     error = math.sqrt((n - 1) / n * squares)
-    reach = math.exp(student(n) * error)
-    return replace(found, low=value / reach, high=value * reach, level=LEVEL)
+    factor = math.exp(student_reach(LEVEL, n - 1) * error)
+    return replace(found, low=value / factor, high=value * factor, level=LEVEL)
 
 
 def _whole_terms(played: PlayedTasks) -> _Terms | None:
@@ -198,16 +200,17 @@ class _Places:
 
 def _places(left: Ints, own: OwnCalls) -> _Places | None:
     """Return the places of turns that have so many turns *left*; None where too few were seen."""
-    longest = int(own.task_turns.max()) if own.task_turns.size else 0
+    longest = int(own.task_turns.max(initial=0))
     if left.size < LEAST_TURNS or not longest:
         return None
-    shares = [float((own.task_turns > place).mean()) for place in range(longest)]
-    expected = np.array(shares)
+    has_turn = own.task_turns[:, None] > np.arange(longest)
+    expected = has_turn.mean(axis=0)
     left = np.minimum(left, longest - 1)
-    unseen = expected[int(left.max()) + 1 :]
+    seen = np.bincount(left)
+    unseen = expected[seen.size :]
     if unseen.sum() > MISSING * expected.sum():
         return None
-    group_of = _groups(np.bincount(left, minlength=longest))
+    group_of = _groups(np.pad(seen, (0, unseen.size)))
     weights = np.bincount(group_of, weights=expected)
     return _Places(of_turn=group_of[left], weights=weights.astype(np.float64))
 
@@ -230,10 +233,13 @@ def _groups(counts: Ints) -> Ints:
 
 def _together(parts: Sequence[_Terms], shares: Sequence[float]) -> _Terms:
     """Return the terms of a mix of classes, each with its share of the tasks."""
-    sizes = [each.weights.size for each in parts]
-    firsts = np.cumsum([0, *sizes[:-1]])
-    places = [each.place + first for each, first in zip(parts, firsts, strict=True)]
-    weights = [share * each.weights for share, each in zip(shares, parts, strict=True)]
+    places = []
+    weights = []
+    first = 0
+    for each, share in zip(parts, shares, strict=True):
+        places.append(each.place + first)
+        weights.append(share * each.weights)
+        first += each.weights.size
     return _Terms(
         values=np.concatenate([each.values for each in parts]),
         place=np.concatenate(places),
@@ -270,14 +276,13 @@ class _Class:
 
 def _classes(evidence: Evidence, arm: str) -> Iterator[_Class]:
     """Yield the classes of which tasks were played on *arm*; a sweep has no tasks."""
-    trace = {each.workload: each for each in evidence.trace}
+    trace = {each.workload: each for each in evidence.trace if each.tasks}
     for name, calls in evidence.calls_of(arm).items():
         played = played_tasks(calls)
         own = trace.get(name)
-        if played is None or own is None or not own.tasks:
-            continue
-        terms = _whole_terms(played) if played.are_whole else _cut_terms(calls, own)
-        yield _Class(workload=name, calls=calls, own=own, played=played, terms=terms)
+        if played is not None and own is not None:
+            terms = _whole_terms(played) if played.are_whole else _cut_terms(calls, own)
+            yield _Class(workload=name, calls=calls, own=own, played=played, terms=terms)
 
 
 def task_figures(evidence: Evidence) -> tuple[TaskFigures, ...]:
@@ -287,8 +292,8 @@ def task_figures(evidence: Evidence) -> tuple[TaskFigures, ...]:
         classes = list(_classes(evidence, arm.name))
         if not classes:
             continue
-        has_all = len(classes) == len(evidence.calls_of(arm.name))
-        if has_all:
+        knows_all = len(classes) == len(evidence.calls_of(arm.name))
+        if knows_all:
             out.append(_figures(evidence, arm.name, None, classes))
         if len(classes) > 1:
             out += [_figures(evidence, arm.name, each.workload, [each]) for each in classes]
@@ -349,12 +354,7 @@ def _per_user(latency: Estimate, tool_s: float) -> Estimate | None:
     There is no such number where a task takes no time, as on a clock of coarse ticks.
     """
     tools_ms = 1e3 * tool_s
-    busy = replace(
-        latency,
-        value=latency.value + tools_ms,
-        low=None if latency.low is None else latency.low + tools_ms,
-        high=None if latency.high is None else latency.high + tools_ms,
-    )
+    busy = latency.transformed(lambda time_ms: time_ms + tools_ms)
     if busy.value <= 0:
         return None
     return busy.inverse(1e3 * HOUR_S, unit="tasks/h")
@@ -371,7 +371,9 @@ def _with_costs(evidence: Evidence, found: TaskFigures, classes: Sequence[_Class
     if per_s is None or per_s.value <= 0:
         return found
     gpus = evidence.gpus(found.arm) * evidence.deployment.replicas
-    found = replace(found, per_gpu_hour=_times(per_s, HOUR_S / gpus, "tasks/h/GPU"))
+    hours_of_gpu = HOUR_S / gpus
+    per_gpu_hour = per_s.transformed(lambda rate: hours_of_gpu * rate)
+    found = replace(found, per_gpu_hour=replace(per_gpu_hour, unit="tasks/h/GPU"))
     usd_per_gpu_hour = evidence.deployment.gpu.usd_per_hour
     if usd_per_gpu_hour is None:
         return found
@@ -379,16 +381,6 @@ def _with_costs(evidence: Evidence, found: TaskFigures, classes: Sequence[_Class
     if found.success is None or found.success.value <= 0:
         return replace(found, usd=usd)
     return replace(found, usd=usd, usd_successful=_quotient(usd, found.success))
-
-
-def _times(found: Estimate, factor: float, unit: str) -> Estimate:
-    return replace(
-        found,
-        value=factor * found.value,
-        low=None if found.low is None else factor * found.low,
-        high=None if found.high is None else factor * found.high,
-        unit=unit,
-    )
 
 
 def _quotient(usd: Estimate, share: Estimate) -> Estimate:
@@ -474,17 +466,16 @@ def task_table(reference: Calls, arm: Calls, own: OwnCalls | None) -> PairTable 
         return None
     theirs_ms = reference.turn_ms[same.left]
     mine_ms = arm.turn_ms[same.right]
-    is_timed = (theirs_ms > 0) & (mine_ms > 0) & np.isfinite(theirs_ms + mine_ms)
+    is_timed = paired.are_timed(theirs_ms, mine_ms)
     left = same.left[is_timed]
     right = same.right[is_timed]
     weights = same.weights[is_timed]
     table = paired.pair_table(reference, arm, "turn_ms", rows=(left, right))
     if table is None:
         return None
-    pair = np.searchsorted(table.pair, reference.pair[left])
-    theirs_total = np.bincount(pair, weights=weights * theirs_ms[is_timed])
-    mine_total = np.bincount(pair, weights=weights * mine_ms[is_timed])
-    return replace(table, value=np.log(mine_total / theirs_total))
+    return paired.table_of_totals(
+        table, reference.pair[left], weights * theirs_ms[is_timed], weights * mine_ms[is_timed]
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -506,13 +497,13 @@ def _same_turns_of_tasks(reference: Calls, arm: Calls, own: OwnCalls | None) -> 
     if theirs.are_whole and mine.are_whole:
         task = theirs.task_of[left]
         both_done = theirs.is_done[task] & mine.is_done[mine.task_of[right]]
-        both = (task >= 0) & both_done
-        return _SameTurns(left=left[both], right=right[both], weights=np.ones(int(both.sum())))
+        counts = (task >= 0) & both_done
+        return _SameTurns(left=left[counts], right=right[counts], weights=np.ones(counts.sum()))
     if own is None or reference.turns_left is None:
         return None
     turns_left = reference.turns_left[left]
-    is_of_task = np.isfinite(turns_left)
-    places = _places(turns_left[is_of_task].astype(np.int64), own)
+    counts = np.isfinite(turns_left)
+    places = _places(turns_left[counts].astype(np.int64), own)
     if places is None:
         return None
-    return _SameTurns(left=left[is_of_task], right=right[is_of_task], weights=places.turn_weights())
+    return _SameTurns(left=left[counts], right=right[counts], weights=places.turn_weights())

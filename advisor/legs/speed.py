@@ -76,7 +76,7 @@ def _pairs(case: Case, speed: SpeedComparison) -> Need | None:
     more = units - have if units > have else have
     minutes = more * speed.minutes_per_pair
     return Need(
-        what=f"paired calls of {words.scope(speed.change.workload)} on {speed.change.arm}",
+        what=f"paired calls of {words.scope(speed.workload)} on {speed.arm}",
         calls=math.ceil(more * speed.calls_per_pair),
         pairs=more,
         minutes=minutes,
@@ -90,7 +90,7 @@ def _planned_level(case: Case, speed: SpeedComparison, *, look: int) -> float:
 
     It is never above that of two criteria that both have to hold.
     """
-    return min(LEVEL / FAMILY, case.level(speed.change.arm, look=look))
+    return min(LEVEL / FAMILY, case.level(speed.arm, look=look))
 
 
 def restarts(case: Case, speed: SpeedComparison) -> Need:
@@ -104,11 +104,11 @@ def restarts(case: Case, speed: SpeedComparison) -> Need:
     units = units_needed(total, math.log1p(case.policy.min_change), level=level)
     pairs = max(ENOUGH_STARTS, units)
     step = Restarts(restarts=pairs)
-    scope = words.scope(speed.change.workload)
+    scope = words.scope(speed.workload)
     if pairs > MOST_PAIRS:
         what = (
             f"steadier block pairs of {scope} on "
-            f"{speed.change.arm}; those played scatter by {total:.0%}, and "
+            f"{speed.arm}; those played scatter by {total:.0%}, and "
             f"over {MOST_PAIRS:,} such pairs would be needed: play longer blocks, keep "
             "other load off the servers and this machine, or "
             "accept a larger margin (min_change)"
@@ -117,7 +117,7 @@ def restarts(case: Case, speed: SpeedComparison) -> Need:
     arms = len(case.evidence.arms) + bool(case.evidence.aa)
     minutes_of_starts = arms * START_MINUTES
     return Need(
-        what=f"block pairs with starts of their own ({scope} on {speed.change.arm})",
+        what=f"block pairs with starts of their own ({scope} on {speed.arm})",
         calls=math.ceil(pairs * speed.calls_per_pair),
         pairs=pairs,
         minutes=pairs * (speed.minutes_per_pair + minutes_of_starts),
@@ -134,16 +134,16 @@ def more_replicas(case: Case, speed: SpeedComparison) -> Iterator[Need]:
     if (
         pairs not in REPLICAS
         or case.evidence.kind != "measured"
-        or is_confounded(case, speed.change.arm)
+        or is_confounded(case, speed.arm)
         or speed.scatter.start == 0
     ):
         return
     equal, faster = REPLICAS[pairs]
-    arms = (case.evidence.reference, speed.change.arm)
+    arms = (case.evidence.reference, speed.arm)
     urls = ",".join(f"{arm}=URL" for arm in arms for _ in range(pairs))
     what = (
         f"{pairs} servers of each arm that run already "
-        f"({words.scope(speed.change.workload)} on {speed.change.arm}), in --endpoints as "
+        f"({words.scope(speed.workload)} on {speed.arm}), in --endpoints as "
         f"{urls}. Of drawn deployments they settled {equal:.0%} of those without a change, "
         f"and {faster:.0%} of those that change by {3 * case.policy.min_change:.0%}"
     )

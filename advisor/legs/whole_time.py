@@ -37,28 +37,27 @@ class _Matched:
 
     workload: str
     share: float
-    sides: tuple[Calls, Calls]  # reference and arm
-    rows: tuple[Ints, Ints]
+    reference: Calls
+    arm: Calls
+    left: Ints  # rows on the reference
+    right: Ints  # and on the arm
 
-    def column(self, name: str, side: int = 0) -> Floats:
-        """Return a column of the matched calls of one side (0: reference, 1: arm)."""
-        values: Floats = getattr(self.sides[side], name)[self.rows[side]]
-        return values
+    @property
+    def took_ms(self) -> tuple[Floats, Floats]:
+        """Return what the turns took on the reference and on the arm."""
+        return self.reference.turn_ms[self.left], self.arm.turn_ms[self.right]
 
     def table(self, taken: Bools | slice = EVERY) -> PairTable | None:
         """Return the pairs of the turns that are *taken*."""
-        left, right = self.rows
-        return paired.pair_table(*self.sides, "turn_ms", rows=(left[taken], right[taken]))
+        rows = (self.left[taken], self.right[taken])
+        return paired.pair_table(self.reference, self.arm, "turn_ms", rows=rows)
 
     def total(self) -> PairTable | None:
         """Return the pairs with the log ratio of the summed time of their turns."""
         table = self.table()
         if table is None:
             return None
-        pair = np.searchsorted(table.pair, self.column("pair", 0))
-        theirs = np.bincount(pair, weights=self.column("turn_ms", 0))
-        mine = np.bincount(pair, weights=self.column("turn_ms", 1))
-        return replace(table, value=np.log(mine / theirs))
+        return paired.table_of_totals(table, self.reference.pair[self.left], *self.took_ms)
 
 
 def _matched(case: Case, arm: str, workload: str | None) -> Iterator[_Matched]:
@@ -67,26 +66,25 @@ def _matched(case: Case, arm: str, workload: str | None) -> Iterator[_Matched]:
         sides = case.evidence.sides(name, arm)
         if workload not in (None, name) or sides is None:
             continue
-        left, right = paired.same_turns(*sides)
-        theirs = sides[0].turn_ms[left]
-        mine = sides[1].turn_ms[right]
-        is_timed = (theirs > 0) & (mine > 0) & np.isfinite(theirs + mine)
+        theirs, mine = sides
+        left, right = paired.same_turns(theirs, mine)
+        is_timed = paired.are_timed(theirs.turn_ms[left], mine.turn_ms[right])
         if is_timed.any():
-            rows = (left[is_timed], right[is_timed])
-            yield _Matched(workload=name, share=share, sides=sides, rows=rows)
+            yield _Matched(
+                workload=name,
+                share=share,
+                reference=theirs,
+                arm=mine,
+                left=left[is_timed],
+                right=right[is_timed],
+            )
 
 
 def _mixed(
-    case: Case, tables: Iterable[tuple[PairTable | None, float]], controls: Sequence[Control] = ()
+    case: Case, classes: Iterable[tuple[PairTable | None, float]], controls: Sequence[Control] = ()
 ) -> Spread | None:
     """Compare the mix of these classes; None where no pair has their turns."""
-    known = []
-    shares = []
-    for table, share in tables:
-        if table is not None:
-            known.append(table)
-            shares.append(share)
-    mixed = paired.mixture(tuple(known), tuple(shares))
+    mixed = paired.mixture(classes)
     if mixed is None:
         return None
     scale = start_scale(case.evidence, case.policy)
@@ -96,17 +94,16 @@ def _mixed(
 def _kinds(case: Case, matched: Sequence[_Matched]) -> Iterator[Sequence[_Kind]]:
     """Yield ways to group the turns: by class, by tokens read or written, by duration."""
     yield [(each.workload, _mixed(case, [(each.table(), 1.0)])) for each in matched]
-    read = [each.column("prompt_tokens") for each in matched]
+    read = [each.reference.prompt_tokens[each.left] for each in matched]
     yield _thirds(case, matched, read, "prompts", _tokens)
-    written = [each.column("output_tokens") for each in matched]
+    written = [each.reference.output_tokens[each.left] for each in matched]
     yield _thirds(case, matched, written, "answers", _tokens)
-    yield _thirds(case, matched, [_seconds_of_both(each) for each in matched], "turns", _seconds)
+    took = [_seconds_of_both(*each.took_ms) for each in matched]
+    yield _thirds(case, matched, took, "turns", _seconds)
 
 
-def _seconds_of_both(matched: _Matched) -> Floats:
+def _seconds_of_both(theirs_ms: Floats, mine_ms: Floats) -> Floats:
     """Return what both arms take: a turn that is long on one of them alone is no long one."""
-    theirs_ms = matched.column("turn_ms", 0)
-    mine_ms = matched.column("turn_ms", 1)
     mean_ms: Floats = np.sqrt(theirs_ms * mine_ms)
     return mean_ms / 1e3
 
@@ -127,35 +124,35 @@ def _thirds(
     text: Callable[[float], str],
 ) -> Sequence[_Kind]:
     """Compare the third of the turns with the lowest values, and that with the highest."""
-    low, high = np.nanquantile(np.concatenate(values), (1 / 3, 2 / 3))
-    lowest = _of_some(case, matched, [each <= low for each in values])
-    highest = _of_some(case, matched, [each > high for each in values])
-    return [(f"{kind} up to {text(low)}", lowest), (f"{kind} above {text(high)}", highest)]
-
-
-def _of_some(case: Case, matched: Sequence[_Matched], rows: Sequence[Bools]) -> Spread | None:
-    """Compare the turns of these rows alone."""
-    some = zip(matched, rows, strict=True)
-    return _mixed(case, [(each.table(own), each.share) for each, own in some])
+    every = np.concatenate(values)
+    low, high = np.nanquantile(every, (1 / 3, 2 / 3))
+    lowest = []
+    highest = []
+    for each, own in zip(matched, values, strict=True):
+        lowest.append((each.table(own <= low), each.share))
+        highest.append((each.table(own > high), each.share))
+    return [
+        (f"{kind} up to {text(low)}", _mixed(case, lowest)),
+        (f"{kind} above {text(high)}", _mixed(case, highest)),
+    ]
 
 
 def _who(case: Case, matched: Sequence[_Matched], level: float) -> str:
     """Say which kinds of turn differ most, and by how much."""
-    furthest: list[tuple[str, Spread]] = []
-    widest = -1.0
-    for kinds in _kinds(case, matched):
-        known = [(name, spread) for name, spread in kinds if spread is not None]
-        values = [spread.value for _, spread in known]
-        apart = max(values) - min(values) if values else 0.0
-        if apart > widest:
-            furthest = known
-            widest = apart
+    kinds = max(_kinds(case, matched), key=_distance)
     changes = []
-    for name, spread in furthest:
-        change = spread.relative(unit="relative", method="", level=1 - 2 * level)
-        changes.append((change.value, f"{name} {words.change(change)}"))
+    for name, spread in kinds:
+        if spread is not None:
+            change = spread.relative(unit="relative", method="", level=1 - 2 * level)
+            changes.append((change.value, f"{name} {words.change(change)}"))
     changes.sort(key=lambda each: each[0])
     return ", ".join(text for _, text in changes)
+
+
+def _distance(kinds: Sequence[_Kind]) -> float:
+    """Return how far apart the changes of some kinds of turn lie."""
+    values = [spread.value for _, spread in kinds if spread is not None]
+    return max(values) - min(values) if values else 0.0
 
 
 def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> Tested:
@@ -173,7 +170,8 @@ def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> T
     matched = tuple(_matched(case, arm, workload))
     # A control shows what a place in the order adds, and what
     # starts differ by, for single turn times and their total alike.
-    total = _mixed(case, [(each.total(), each.share) for each in matched], speed.controls)
+    totals = [(each.total(), each.share) for each in matched]
+    total = _mixed(case, totals, speed.controls)
     if total is None:
         return typical
     level = case.level(arm)

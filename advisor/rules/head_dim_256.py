@@ -41,7 +41,7 @@ def check(case: Case, arm: Arm) -> Iterator[Finding]:
             kind="opposes", message=told, next_step=sweep, source=source, leg="pays", prior=True
         )
     for speed in speeds:
-        relative, workload = speed.change.relative, speed.change.workload
+        relative, workload = speed.change.relative, speed.workload
         slower = relative.is_above(0.0)
         yield Finding(
             kind="opposes" if slower else "informs",

@@ -31,7 +31,7 @@ def check(case: Case) -> Finding | None:
     small = control.se > case.policy.position_spread
     pairs = math.ceil(control.units * (control.se / case.policy.position_spread) ** 2)
     told = (
-        f"On {words.scope(speed.change.workload)} two identical servers may differ by up to "
+        f"On {words.scope(speed.workload)} two identical servers may differ by up to "
         f"{floor_of(control):.1%} in turn latency "
         f"(A/A control, {control.units} {control.unit_name.removeprefix('block ')})"
     )

@@ -17,9 +17,10 @@ import scipy
 
 from advisor.estimate import Estimate
 from advisor.evidence import Bools, Floats, Ints
+from advisor.statistics.groups import group_numbers
 from advisor.statistics.quantiles import binomial
 from advisor.statistics.resampling import cluster_variance
-from advisor.statistics.spread import Spread
+from advisor.statistics.spread import Spread, normal_reach, student_reach
 
 MIN_CLUSTERS = 3
 SYMMETRIC = 1e-6  # skewness below which there is nothing to correct
@@ -68,10 +69,9 @@ class AnswerCounts:
 
     def reach(self, level: float) -> float:
         """Return how far an interval at a two-sided *level* reaches, in standard errors."""
-        half = 0.5 + level / 2
         if self.df is None:
-            return float(scipy.special.ndtri(half))
-        return float(scipy.special.stdtrit(self.df, half))
+            return normal_reach(level)
+        return student_reach(level, self.df)
 
 
 def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) -> AnswerCounts:
@@ -86,7 +86,7 @@ def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) ->
     size = difference.size
     is_lost = difference < 0
     is_won = difference > 0
-    context = np.unique(clusters, return_inverse=True)[1]
+    context = group_numbers(clusters)
     contexts = int(context.max()) + 1
     if contexts == size and weights is None:
         lost = float(is_lost.sum())
@@ -127,10 +127,7 @@ def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) ->
 
 def _mean_one(weights: Floats | None, size: int) -> Floats:
     """Return weights scaled to a mean of 1."""
-    if weights is None:
-        return np.ones(size)
-    scaled: Floats = weights * (size / weights.sum())
-    return scaled
+    return np.ones(size) if weights is None else weights * (size / weights.sum())
 
 
 def _under(found: AnswerCounts, difference: float) -> tuple[float, float]:
@@ -145,11 +142,12 @@ def _under(found: AnswerCounts, difference: float) -> tuple[float, float]:
     changed = found.reference_only + found.arm_only
     linear = (2 * n - found.arm_only + found.reference_only) * difference - changed
     constant = -found.reference_only * difference * (1 - difference)
-    root = math.sqrt(max(linear * linear - 8 * n * constant, 0.0))
-    lost = (root - linear) / (4 * n)
+    discriminant = linear * linear - 8 * n * constant
+    lost = (math.sqrt(max(discriminant, 0.0)) - linear) / (4 * n)
     differ = 2 * lost + difference
-    variance = n * (differ - difference**2)
-    third = n * difference * (1 - 3 * differ + 2 * difference**2)
+    square = difference**2
+    variance = n * (differ - square)
+    third = n * difference * (1 - 3 * differ + 2 * square)
     unseen = max(0.0, n * differ - changed)
     wider = variance + found.together + found.beside * unseen
     if variance <= 0:
@@ -231,8 +229,7 @@ def power(items: int, discordance: float, margin: float, *, level: float) -> flo
     *discordance* is the share of the items that differ.
     """
     changed, chance = binomial(items, discordance)
-    limits = _most_lost(changed.tolist(), items, margin, level=level)
-    most = np.fromiter(limits, dtype=np.int64)
+    most = np.array(list(_most_lost(changed.tolist(), items, margin, level=level)))
     # None lost may be too many already.
     lost_no_more = scipy.special.bdtr(np.maximum(most, 0), changed, 0.5)
     passing = np.where(most < 0, 0.0, lost_no_more)
@@ -272,9 +269,9 @@ def mcnemar(*, reference_only: int, arm_only: int) -> float:
 def fisher(more: int, less: int, *, items: int) -> float:
     """Return the one-sided p-value that *more* of as many items are counted than *less*."""
     both = more + less
-    fewest = max(more, both - items)
     most = min(both, items)
-    counted = np.arange(fewest, most + 1)
+    # Of as many in all, what chance puts on the one side: hypergeometric.
+    counted = np.arange(more, most + 1)
     ways = _log_ways(items, counted) + _log_ways(items, both - counted)
     all_ways = _log_ways(2 * items, np.array(both))
     chances = np.exp(ways - all_ways)
@@ -300,9 +297,7 @@ def mean_difference(
     difference = arm - reference
     size = difference.size
     weight = _mean_one(weights, size)
-    context = np.arange(size)
-    if clusters is not None:
-        context = np.unique(clusters, return_inverse=True)[1]
+    context = np.arange(size) if clusters is None else group_numbers(clusters)
     contexts = np.unique(context).size
     if contexts < MIN_CLUSTERS:
         return None
@@ -344,9 +339,12 @@ def sign_test(differences: Sequence[float]) -> Signs:
     """Return the sign test over bucket differences; a difference of 0 carries no sign."""
     down = sum(each < 0 for each in differences)
     up = sum(each > 0 for each in differences)
-    p = mcnemar(reference_only=down, arm_only=up)
-    still = len(differences) - down - up
-    return Signs(down=down, up=up, still=still, p=p)
+    return Signs(
+        down=down,
+        up=up,
+        still=len(differences) - down - up,
+        p=mcnemar(reference_only=down, arm_only=up),
+    )
 
 
 def slope_per_doubling(
@@ -362,9 +360,8 @@ def slope_per_doubling(
     if len(set(differences)) == 1:
         return 0.0, 1.0
     # Weighted least squares: each row times the root of its weight.
-    root = np.sqrt(np.asarray(items, dtype=np.float64))
-    doublings = np.log2(np.asarray(lengths))
-    design = np.stack([root, doublings * root], axis=1)
+    root = np.sqrt(items)
+    design = np.stack([root, np.log2(lengths) * root], axis=1)
     target = np.asarray(differences) * root
     fitted, *_ = np.linalg.lstsq(design, target, rcond=None)
     slope = float(fitted[1])
@@ -372,7 +369,7 @@ def slope_per_doubling(
     df = len(lengths) - 2
     inverse = np.linalg.inv(design.T @ design)
     variance = residual @ residual / df * inverse[1, 1]
-    error = float(np.sqrt(variance))
+    error = math.sqrt(variance)
     if error == 0:
         return slope, 0.0
     one_sided = scipy.special.stdtr(df, -abs(slope) / error)

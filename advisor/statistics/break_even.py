@@ -12,12 +12,13 @@ smaller batches; differences call by call would credit it with that, two lines d
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from advisor.evidence import Calls, ContextSweep, Floats, Ints
+from advisor.evidence import Calls, ContextSweep, Floats, Ints, present
 from advisor.statistics import line
+from advisor.statistics.groups import group_ends
 from advisor.statistics.line import MIN_PAIRS, FittedLine, Grid, on_grid
 from advisor.verdict import BreakEven
 
@@ -69,10 +70,11 @@ def difference_grid(
         return None
     # One grid for both, so that equal lengths fall into
     # equal columns; odd pair numbers are the arm's.
-    pair = np.concatenate([2 * reference.pair[left], 2 * arm.pair[right] + 1])
+    even = 2 * reference.pair[left]
+    odd = 2 * arm.pair[right] + 1
     contexts = np.concatenate([reference.context_tokens[left], arm.context_tokens[right]])
     latencies = np.concatenate([reference.itl_ms[left], arm.itl_ms[right]])
-    both = on_grid(pair, users * contexts, latencies)
+    both = on_grid(np.concatenate([even, odd]), users * contexts, latencies)
     is_arm = both.pairs % 2 == 1
     theirs = both.pairs[~is_arm] // 2
     mine = both.pairs[is_arm] // 2
@@ -96,11 +98,12 @@ def with_starts(fitted: FittedLine, base: Floats, *, spread: float, starts: int 
     of_starts = (_TAIL * spread) ** 2 * 2
     of_wander = (1.96 * _WANDER) ** 2
     unseen = (of_starts + of_wander) / starts / fitted.reach() ** 2
+    intercept, slope = base.tolist()
     return replace(
         fitted,
-        var_intercept=fitted.var_intercept + unseen * float(base[0]) ** 2,
-        var_slope=fitted.var_slope + unseen * float(base[1]) ** 2,
-        covariance=fitted.covariance + unseen * float(base[0] * base[1]),
+        var_intercept=fitted.var_intercept + unseen * intercept**2,
+        var_slope=fitted.var_slope + unseen * slope**2,
+        covariance=fitted.covariance + unseen * (intercept * slope),
     )
 
 
@@ -121,25 +124,27 @@ def break_even(
     grids = difference_grid(reference, arm, users)
     if grids is None:
         return None
-    difference, base = grids
-    seen = np.isfinite(base.values).any(axis=0)
-    difference = Grid(
-        pairs=difference.pairs, lengths=difference.lengths[seen], values=difference.values[:, seen]
-    )
-    medians = np.nanmedian(base.values[:, seen], axis=0)
+    difference, base = (_at_seen(each, grids[1]) for each in grids)
+    medians = base.medians()
     fitted = line.fit(difference, medians)
     if fitted is None:
         return None
-    slope, intercept = np.polyfit(difference.lengths, medians, 1, w=1 / medians)
+    slope, intercept = np.polyfit(base.lengths, medians, 1, w=1 / medians)
     through = np.array([intercept, slope])
     return break_even_of_line(
         arm.arm,
         with_starts(fitted, through, spread=spread),
-        first=float(difference.lengths.min()),
-        last=float(difference.lengths.max()),
+        first=float(base.lengths.min()),
+        last=float(base.lengths.max()),
         users=float(users) if own_users is None else own_users,
         prior_tokens=prior_tokens,
     )
+
+
+def _at_seen(grid: Grid, base: Grid) -> Grid:
+    """Return the columns of *grid* at the lengths that *base* has values of."""
+    seen = np.isfinite(base.values).any(axis=0)
+    return replace(grid, lengths=grid.lengths[seen], values=grid.values[:, seen])
 
 
 def break_even_of_line(
@@ -163,6 +168,10 @@ def break_even_of_line(
     slope_z = fitted.slope_z
     if not math.isfinite(slope_z):
         slope_z = math.copysign(1e9, fitted.slope)
+
+    def of_one_user(batch_tokens: float | None) -> float | None:
+        return None if batch_tokens is None else batch_tokens / users
+
     return BreakEven(
         arm=arm,
         shape=shape,
@@ -171,20 +180,21 @@ def break_even_of_line(
         high=high,
         slope_z=slope_z,
         users=users,
-        own_tokens=None if tokens is None else tokens / users,
-        own_low=None if low is None else low / users,
-        own_high=None if high is None else high / users,
+        own_tokens=of_one_user(tokens),
+        own_low=of_one_user(low),
+        own_high=of_one_user(high),
         prior_tokens=prior_tokens,
         ahead="above" if fitted.slope < 0 else "below",
         pairs=fitted.pairs,
     )
 
 
+_Shape: TypeAlias = Literal["bounded", "half-line", "none", "always", "unclear"]
+
+
 def _on_tested(
     fitted: FittedLine, found: Fieller, first: float, last: float
-) -> tuple[
-    Literal["bounded", "half-line", "none", "always", "unclear"], float | None, float | None
-]:
+) -> tuple[_Shape, float | None, float | None]:
     """Return shape and ends for lengths above zero; rays are judged on the tested range."""
     match found.shape:
         case "interval" if found.high < 0:
@@ -210,58 +220,62 @@ def _on_tested(
     return "always" if in_the_middle < 0 else "none", None, None
 
 
-def _columns(calls: Sequence[Calls]) -> tuple[Ints, Floats, Floats]:
-    """Return pair, KV tokens of the batch, and time per token of the calls that have all three."""
-    pairs: list[Ints] = []
-    batches: list[Floats] = []
-    times: list[Floats] = []
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Decodes:
+    """Hold the calls of which all is known that a line through them needs."""
+
+    pair: Ints
+    tokens: Floats  # of KV, of the whole batch that the call decoded in
+    tpot_ms: Floats
+
+
+def _decodes(calls: Sequence[Calls]) -> _Decodes:
+    """Return the calls that ended cleanly, with the KV tokens of their batches."""
+    pairs = [np.zeros(0, dtype=np.int64)]
+    batches = [np.zeros(0)]
+    times = [np.zeros(0)]
     for each in calls:
         if each.batch_kv_tokens is not None:
             pairs.append(each.pair)
             batches.append(each.batch_kv_tokens)
             times.append(np.where(each.ok, each.tpot_ms, np.nan))
-    if not pairs:
-        empty = np.zeros(0)
-        return empty.astype(np.int64), empty, empty
-    pair = np.concatenate(pairs)
     tokens = np.concatenate(batches)
-    tpot = np.concatenate(times)
-    is_known = np.isfinite(tokens) & np.isfinite(tpot) & (tpot > 0)
-    return pair[is_known], tokens[is_known], tpot[is_known]
+    tpot_ms = np.concatenate(times)
+    is_known = np.isfinite(tokens) & np.isfinite(tpot_ms) & (tpot_ms > 0)
+    pair = np.concatenate(pairs)[is_known]
+    return _Decodes(pair=pair, tokens=tokens[is_known], tpot_ms=tpot_ms[is_known])
 
 
-def _lines(pair: Ints, tokens: Floats, tpot: Floats, unit: float) -> dict[int, Floats]:
+def _lines(decodes: _Decodes, unit: float) -> dict[int, Floats]:
     """Return (intercept, slope) of each pair with enough calls over a wide enough span.
 
-    Slopes are per *unit* of tokens; errors are weighed as relative ones.
+    Slopes are per *unit* of tokens; errors are weighed as relative ones. The sums are those of the
+    normal equations of weighted least squares.
     """
-    names, index = np.unique(pair, return_inverse=True)
-    weight = 1 / tpot**2
-    x = tokens / unit
+    pairs, pair = np.unique(decodes.pair, return_inverse=True)
+    y = decodes.tpot_ms
+    weight = 1 / y**2
+    x = decodes.tokens / unit
 
-    def of_pair(term: Floats) -> Floats:
-        sums = np.bincount(index, weights=weight * term)
-        return np.asarray(sums, dtype=np.float64)
+    def sums(term: Floats) -> Floats:
+        of_pair = np.bincount(pair, weights=weight * term)
+        return np.asarray(of_pair, dtype=np.float64)
 
-    s0 = of_pair(np.ones_like(x))
-    s1 = of_pair(x)
-    s2 = of_pair(x * x)
-    sy = of_pair(tpot)
-    sxy = of_pair(x * tpot)
+    s0 = sums(np.ones_like(x))
+    s1 = sums(x)
+    s2 = sums(x * x)
+    sy = sums(y)
+    sxy = sums(x * y)
     determinant = s0 * s2 - s1 * s1
-    low = np.full(names.size, np.inf)
-    high = np.full(names.size, -np.inf)
-    np.minimum.at(low, index, x)
-    np.maximum.at(high, index, x)
-    has_calls = np.bincount(index) >= MIN_CALLS
-    has_span = high >= MIN_SPAN * low
+    shortest, longest = group_ends(pair, x, x)
+    has_calls = np.bincount(pair) >= MIN_CALLS
+    has_span = longest >= MIN_SPAN * shortest
     is_good = has_calls & has_span & (determinant > 1e-12 * s0 * s2)
-    lines = {}
-    for i in np.flatnonzero(is_good):
-        intercept = (s2[i] * sy[i] - s1[i] * sxy[i]) / determinant[i]
-        slope = (s0[i] * sxy[i] - s1[i] * sy[i]) / determinant[i]
-        lines[int(names[i])] = np.array([intercept, slope])
-    return lines
+    with np.errstate(divide="ignore", invalid="ignore"):
+        intercept = (s2 * sy - s1 * sxy) / determinant
+        slope = (s0 * sxy - s1 * sy) / determinant
+    lines = np.stack([intercept, slope], axis=1)
+    return {int(pairs[row]): lines[row] for row in np.flatnonzero(is_good)}
 
 
 def _kept_machines(reference: Sequence[Calls], challenger: Sequence[Calls]) -> bool:
@@ -269,10 +283,8 @@ def _kept_machines(reference: Sequence[Calls], challenger: Sequence[Calls]) -> b
 
     All starts then share what a machine adds.
     """
-    own, other = (
-        [each.machine for each in side if each.machine is not None]
-        for side in (reference, challenger)
-    )
+    own = present(each.machine for each in reference)
+    other = present(each.machine for each in challenger)
     if not own or not other:
         return False
     shared = np.intersect1d(np.concatenate(own), np.concatenate(other))
@@ -306,37 +318,33 @@ def break_even_from_calls(
 
     None without these tokens, or with fewer than three pairs that span a range.
     """
-    left, right = _columns(reference), _columns(challenger)
-    if not left[0].size or not right[0].size:
+    left = _decodes(reference)
+    right = _decodes(challenger)
+    if not left.pair.size or not right.pair.size:
         return None
-    tokens = np.concatenate([left[1], right[1]])
+    tokens = np.concatenate([left.tokens, right.tokens])
     unit = float(tokens.max())
-    base = _lines(*left, unit)
-    other = _lines(*right, unit)
-    shared = sorted(base.keys() & other.keys())
-    if len(shared) < MIN_PAIRS:
+    of_reference = _lines(left, unit)
+    of_arm = _lines(right, unit)
+    shared = sorted(of_reference.keys() & of_arm.keys())
+    pairs = len(shared)
+    if pairs < MIN_PAIRS:
         return None
-    by_pair = np.array([other[name] - base[name] for name in shared])
-    mean = by_pair.mean(axis=0)
-    covariance = np.cov(by_pair.T) / len(shared)
-    fitted = FittedLine(
-        intercept=float(mean[0]),
-        slope=float(mean[1]) / unit,
-        var_intercept=float(covariance[0, 0]),
-        var_slope=float(covariance[1, 1]) / unit**2,
-        covariance=float(covariance[0, 1]) / unit,
-        df=len(shared) - 1,
-        pairs=len(shared),
-        lengths=0,
-        lack_of_fit_p=None,
+    base = np.array([of_reference[pair] for pair in shared])
+    differences = np.array([of_arm[pair] for pair in shared]) - base
+    fitted = FittedLine.of(
+        differences.mean(axis=0),
+        np.cov(differences.T) / pairs,
+        unit=unit,
+        df=pairs - 1,
+        pairs=pairs,
     )
     first, last = np.quantile(tokens, [0.05, 0.95]).tolist()
-    through = np.mean([base[name] for name in shared], axis=0) / np.array([1.0, unit])
+    through = base.mean(axis=0) / np.array([1.0, unit])
     starts = _start_count(reference, challenger, shared)
-    widened = with_starts(fitted, through, spread=spread, starts=starts)
     return break_even_of_line(
         arm,
-        widened,
+        with_starts(fitted, through, spread=spread, starts=starts),
         first=first,
         last=last,
         users=1.0 if own_users is None else own_users,

@@ -16,10 +16,9 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Final
 
-import scipy
-
 from advisor.evidence import TwinReplay
 from advisor.statistics.crossing import LEVEL, CarriedLoad, Tried, crossing
+from advisor.statistics.spread import normal_reach
 from advisor.statistics.step_factor import Compared, StepFactor, step_factors
 
 INVERSE: Final = -1.0
@@ -40,7 +39,7 @@ def carried_loads(
         found = {arm: fit.limit(arm, level=level) for arm in trials}
     else:
         found = {arm: _by_twin(own, factors[arm], level=level) for arm, own in trials.items()}
-    wider = _deviations(level) / _deviations(LEVEL)
+    wider = normal_reach(level) / normal_reach(LEVEL)
     known = {}
     for arm, limit in found.items():
         held = _load_that_held(trials[arm], share=share)
@@ -48,11 +47,6 @@ def carried_loads(
         error = max(each.error for each in trials[arm])  # at LEVEL
         known[arm] = replace(limit, low=low).widened(wider * error)
     return known
-
-
-def _deviations(level: float) -> float:
-    """Return the half width of a normal interval, in standard deviations."""
-    return float(scipy.special.ndtri(0.5 + level / 2))
 
 
 def _load_that_held(trials: Sequence[Tried], *, share: float) -> float | None:

@@ -12,7 +12,9 @@ import numpy as np
 import scipy
 
 from advisor.estimate import Estimate
-from advisor.evidence import Floats, Ints
+from advisor.evidence import Bools, Floats, Ints
+from advisor.statistics.groups import group_medians
+from advisor.statistics.spread import student_reach
 from advisor.verdict import ItlLine
 
 MIN_PAIRS = 3
@@ -50,27 +52,15 @@ def length_index(lengths: Floats) -> tuple[Ints, Floats]:
     return index, total / np.bincount(index)
 
 
-def cell_medians(index: Ints, values: Floats) -> Floats:
-    """Return the median of *values* in each group of *index* (0, 1, …, none empty)."""
-    order = np.lexsort((values, index))
-    counts = np.bincount(index)
-    first = np.cumsum(counts) - counts
-    ordered = values[order]
-    middle: Floats = (ordered[first + (counts - 1) // 2] + ordered[first + counts // 2]) / 2
-    return middle
-
-
 def on_grid(pair: Ints, lengths: Floats, values: Floats) -> Grid:
     """Return the grid of *values*; rows that are not finite are left out."""
     seen = np.isfinite(values) & np.isfinite(lengths)
     pairs, row = np.unique(pair[seen], return_inverse=True)
     column, centres = length_index(lengths[seen])
-    shape = pairs.size, centres.size
-    place = row * centres.size + column
-    cells, index = np.unique(place, return_inverse=True)
-    table = np.full(pairs.size * centres.size, np.nan)
-    table[cells] = cell_medians(index, values[seen])
-    return Grid(pairs=pairs, lengths=centres, values=table.reshape(shape))
+    cells, cell = np.unique(row * centres.size + column, return_inverse=True)
+    table = np.full((pairs.size, centres.size), np.nan)
+    table.flat[cells] = group_medians(cell, values[seen])
+    return Grid(pairs=pairs, lengths=centres, values=table)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +76,31 @@ class FittedLine:
     pairs: int
     lengths: int
     lack_of_fit_p: float | None
+
+    @classmethod
+    def of(
+        cls,
+        coefficients: Floats,
+        covariance: Floats,
+        *,
+        unit: float,
+        df: int,
+        pairs: int,
+        lengths: int = 0,
+        lack_of_fit_p: float | None = None,
+    ) -> "FittedLine":
+        """Return a line from its intercept and its slope per *unit* of length."""
+        return cls(
+            intercept=float(coefficients[0]),
+            slope=float(coefficients[1]) / unit,
+            var_intercept=float(covariance[0, 0]),
+            var_slope=float(covariance[1, 1]) / unit**2,
+            covariance=float(covariance[0, 1]) / unit,
+            df=df,
+            pairs=pairs,
+            lengths=lengths,
+            lack_of_fit_p=lack_of_fit_p,
+        )
 
     @property
     def slope_z(self) -> float:
@@ -104,7 +119,7 @@ class FittedLine:
 
     def reach(self, level: float = 0.95) -> float:
         """Return Student's two-sided quantile at *level*."""
-        return float(scipy.special.stdtrit(self.df, 0.5 + level / 2))
+        return student_reach(level, self.df)
 
 
 def _solve(x: Floats, y: Floats, weights: Floats) -> tuple[Floats, Floats]:
@@ -136,6 +151,20 @@ def _lack_of_fit(residuals: Floats, weights: Floats) -> float | None:
     return float(scipy.special.fdtrc(bend_freedom, noise_freedom, bend / noise))
 
 
+def _is_bent(bend_p: float | None) -> bool:
+    return bend_p is not None and bend_p < BENT
+
+
+def _whole_cells(filled: Bools) -> tuple[Bools, Bools]:
+    """Return the pairs and the lengths to fit, which have no empty cell among them."""
+    lengths: Bools = filled.mean(axis=0) > 0.5
+    pairs: Bools = filled[:, lengths].all(axis=1)
+    if not pairs.any():
+        pairs = np.ones_like(pairs)
+        lengths = np.asarray(filled.all(axis=0))
+    return pairs, lengths
+
+
 def fit(grid: Grid, scale: Floats) -> FittedLine | None:
     """Return the line through *grid*, or None with fewer than three lengths.
 
@@ -143,41 +172,30 @@ def fit(grid: Grid, scale: Floats) -> FittedLine | None:
     then pairs with an empty cell; where no pair is left, lengths with an empty cell instead. A fit
     that bends gets the error of its bend as well.
     """
-    filled = np.isfinite(grid.values)
-    columns = filled.mean(axis=0) > 0.5
-    rows = filled[:, columns].all(axis=1)
-    if not rows.any():
-        rows = np.ones(len(grid.pairs), dtype=bool)
-        columns = filled.all(axis=0)
+    rows, columns = _whole_cells(np.isfinite(grid.values))
     values = grid.values[np.ix_(rows, columns)]
-    x = grid.lengths[columns]
     pairs, lengths = values.shape
     if lengths < MIN_LENGTHS or pairs < 1:
         return None
-    unit = float(x.max())
+    unit = float(grid.lengths[columns].max())
+    x = grid.lengths[columns] / unit
     weights = 1 / scale[columns] ** 2
-    by_pair, inverse = _solve(x / unit, values, weights)
-    mean = by_pair.mean(axis=0)
-    fitted = by_pair @ np.stack([np.ones_like(x), x / unit])
-    residuals = values - fitted
+    by_pair, inverse = _solve(x, values, weights)
+    residuals = values - by_pair @ np.stack([np.ones_like(x), x])
     bend_p = _lack_of_fit(residuals, weights)
-    middle = residuals.mean(axis=0)
-    of_bend = inverse * float(weights @ middle**2) / (lengths - 2)
-    if pairs < MIN_PAIRS:
-        covariance = of_bend
-        df = lengths - 2
-    else:
+    of_bend = inverse * float(weights @ residuals.mean(axis=0) ** 2) / (lengths - 2)
+    covariance = of_bend
+    df = lengths - 2
+    if pairs >= MIN_PAIRS:
         covariance = np.cov(by_pair.T) / pairs
         df = pairs - 1
-        if bend_p is not None and bend_p < BENT:
+        if _is_bent(bend_p):
             covariance = covariance + of_bend
             df = min(df, lengths - 2)
-    return FittedLine(
-        intercept=float(mean[0]),
-        slope=float(mean[1]) / unit,
-        var_intercept=float(covariance[0, 0]),
-        var_slope=float(covariance[1, 1]) / unit**2,
-        covariance=float(covariance[0, 1]) / unit,
+    return FittedLine.of(
+        by_pair.mean(axis=0),
+        covariance,
+        unit=unit,
         df=df,
         pairs=pairs,
         lengths=lengths,
@@ -202,12 +220,7 @@ def itl_line(
     fitted = fit(grid, medians)
     if fitted is None:
         return None
-    bend_p = fitted.lack_of_fit_p
-    reach = fitted.reach()
-    slope_reach = reach * fitted.var_slope**0.5
-    intercept_reach = reach * fitted.var_intercept**0.5
-    method = f"weighted least squares over {fitted.lengths} lengths, {fitted.pairs} block pairs"
-    slope = _estimate(fitted.slope, slope_reach, fitted.pairs, "ms/token", method)
+    slope = _estimate(fitted, fitted.slope, fitted.var_slope, "ms/token")
     robust = scipy.stats.theilslopes(medians, grid.lengths)
     theil_sen = Estimate(
         value=float(robust.slope),
@@ -219,26 +232,31 @@ def itl_line(
     )
     bandwidth = None
     if kv_bytes_per_token is not None and slope.value > 0:
-        bandwidth = slope.inverse(
-            kv_bytes_per_token * 1e3 / 1e12, unit="TB/s", method="KV bytes per token / slope"
-        )
+        tb_per_s = kv_bytes_per_token * 1e3 / 1e12
+        bandwidth = slope.inverse(tb_per_s, unit="TB/s", method="KV bytes per token / slope")
     gap = abs(slope.value - theil_sen.value)
     slopes_agree = gap <= DISAGREE * abs(theil_sen.value)
-    bends = bend_p is not None and bend_p < BENT
     return ItlLine(
         arm=arm,
         users=users,
         slope_ms_per_token=slope,
-        intercept_ms=_estimate(fitted.intercept, intercept_reach, fitted.pairs, "ms", method),
+        intercept_ms=_estimate(fitted, fitted.intercept, fitted.var_intercept, "ms"),
         theil_sen_slope=theil_sen,
-        lack_of_fit_p=bend_p,
-        straight=slopes_agree and not bends,
+        lack_of_fit_p=fitted.lack_of_fit_p,
+        straight=slopes_agree and not _is_bent(fitted.lack_of_fit_p),
         bandwidth_tb_s=bandwidth,
         range_tokens=(float(grid.lengths.min()), float(grid.lengths.max())),
     )
 
 
-def _estimate(value: float, reach: float, n: int, unit: str, method: str) -> Estimate:
+def _estimate(fitted: FittedLine, value: float, variance: float, unit: str) -> Estimate:
+    """Return a coefficient of a line with its interval."""
+    reach = fitted.reach() * variance**0.5
     return Estimate(
-        value=value, low=value - reach, high=value + reach, n=n, unit=unit, method=method
+        value=value,
+        low=value - reach,
+        high=value + reach,
+        n=fitted.pairs,
+        unit=unit,
+        method=f"weighted least squares over {fitted.lengths} lengths, {fitted.pairs} block pairs",
     )

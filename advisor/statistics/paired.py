@@ -7,14 +7,15 @@ carried which arm, enter as balanced covariates: what a second place in line or 
 faster machine adds is taken out, not averaged over. `starts` knows what starts add.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from advisor.evidence import Calls, Floats, Ints
+from advisor.evidence import Bools, Calls, Floats, Ints
 from advisor.policy import Metric
 from advisor.statistics import starts
+from advisor.statistics.groups import group_numbers
 from advisor.statistics.spread import Spread
 from advisor.statistics.starts import Draw, Pairs
 
@@ -31,7 +32,7 @@ def _keys(columns: Sequence[Ints]) -> Ints:
         numbers = column - column.min()
         span = int(numbers.max()) + 1
         if span * room >= _KEY_LIMIT:
-            numbers = np.unique(column, return_inverse=True)[1]
+            numbers = group_numbers(column)
             span = int(numbers.max()) + 1
         keys = keys * span + numbers
         room *= span
@@ -58,9 +59,7 @@ def same_turns(reference: Calls, arm: Calls) -> tuple[Ints, Ints]:
 
 def session_numbers(calls: Calls) -> Ints:
     """Return one number a row that names its session within its pair: 0, 1, … without gaps."""
-    keys = _keys([calls.pair, calls.session])
-    numbers = np.unique(keys, return_inverse=True)[1]
-    return numbers.astype(np.int64, copy=False)
+    return group_numbers(_keys([calls.pair, calls.session]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,13 +81,6 @@ class PairTable:
         return int(self.pair.size)
 
 
-def _first_of(index: Ints, column: Ints, groups: int) -> Ints:
-    """Return the column's value at each group's first row."""
-    first = np.full(groups, -1, dtype=np.int64)
-    first[index[::-1]] = np.arange(index.size)[::-1]
-    return column[first]
-
-
 def pair_table(
     reference: Calls, arm: Calls, metric: Metric, *, rows: tuple[Ints, Ints] | None = None
 ) -> PairTable | None:
@@ -106,17 +98,18 @@ def pair_table(
         return None
     left = left[is_known]
     right = right[is_known]
-    ratio = ratio[is_known]
-    pairs, row_pair = np.unique(reference.pair[left], return_inverse=True)
-    calls = np.bincount(row_pair).astype(np.int64)
-    later = _first_of(row_pair, arm.block[right] - reference.block[left], pairs.size)
+    pairs, first, pair_of_row = np.unique(
+        reference.pair[left], return_index=True, return_inverse=True
+    )
+    calls = np.bincount(pair_of_row).astype(np.int64)
+    later = arm.block[right] - reference.block[left]
     start = reference.restart[left]
     other_start = arm.restart[right]
     machine = np.zeros(pairs.size, dtype=np.int64)
     if reference.machine is not None and arm.machine is not None:
         own_machine = reference.machine[left]
         other_machine = arm.machine[right]
-        machine = np.sign(_first_of(row_pair, other_machine - own_machine, pairs.size))
+        machine = np.sign(other_machine - own_machine)[first]
         never_swapped = abs(int(machine.sum())) == pairs.size
         if never_swapped:
             # All starts share what their machine adds, and how it wanders.
@@ -127,13 +120,32 @@ def pair_table(
             other_start = _keys([other_start, other_machine])
     return PairTable(
         pair=pairs,
-        value=np.bincount(row_pair, weights=ratio) / calls,
+        value=np.bincount(pair_of_row, weights=ratio[is_known]) / calls,
         calls=calls,
-        start=_first_of(row_pair, start, pairs.size),
-        other_start=_first_of(row_pair, other_start, pairs.size),
-        order=np.sign(later),
+        start=start[first],
+        other_start=other_start[first],
+        order=np.sign(later)[first],
         machine=machine,
     )
+
+
+def table_of_totals(
+    table: PairTable, row_pair: Ints, theirs_ms: Floats, mine_ms: Floats
+) -> PairTable:
+    """Return the table with the log ratio of what all rows of a pair took, arm over reference.
+
+    *row_pair* is the pair of each row.
+    """
+    place = np.searchsorted(table.pair, row_pair)
+    theirs_total = np.bincount(place, weights=theirs_ms)
+    mine_total = np.bincount(place, weights=mine_ms)
+    return replace(table, value=np.log(mine_total / theirs_total))
+
+
+def are_timed(theirs_ms: Floats, mine_ms: Floats) -> Bools:
+    """Tell which rows have a time on both sides that is above zero."""
+    is_known = np.isfinite(theirs_ms + mine_ms)
+    return (theirs_ms > 0) & (mine_ms > 0) & is_known
 
 
 def pairs_of(table: PairTable) -> Pairs:
@@ -141,12 +153,13 @@ def pairs_of(table: PairTable) -> Pairs:
 
     A covariate needs at least two pairs each way, and enough pairs left to estimate their scatter.
     """
+    effect = np.ones(len(table))
     covariates: list[Floats] = []
     for covariate in (table.machine, table.order):
         fewer = min(np.sum(covariate > 0), np.sum(covariate < 0))
-        design = np.stack([np.ones(len(table)), *covariates, covariate], axis=1)
-        columns = design.shape[1]
-        leaves_scatter = len(table) - columns >= MIN_FREE
+        design = np.stack([effect, *covariates, covariate], axis=1)
+        pairs, columns = design.shape
+        leaves_scatter = pairs - columns >= MIN_FREE
         if fewer >= 2 and leaves_scatter and np.linalg.matrix_rank(design) == columns:
             covariates.append(covariate.astype(np.float64))
     return Pairs(
@@ -179,9 +192,7 @@ def start_means(sides: tuple[Calls, Calls] | None) -> Floats:
 
     Empty without turns that ended on both *sides*.
     """
-    if sides is None:
-        return np.zeros(0)
-    table = pair_table(*sides, "turn_ms")
+    table = None if sides is None else pair_table(*sides, "turn_ms")
     if table is None:
         return np.zeros(0)
     return starts.start_means(pairs_of(table))
@@ -197,25 +208,27 @@ def change(table: PairTable, *, scale: float, draws: tuple[Draw, ...] = ()) -> S
     return starts.spread(pairs_of(table), scale=scale, draws=draws)
 
 
-def mixture(tables: tuple[PairTable, ...], shares: tuple[float, ...]) -> PairTable | None:
-    """Return the pairs of a whole mix, class means weighted by *shares*.
+def mixture(classes: Iterable[tuple[PairTable | None, float]]) -> PairTable | None:
+    """Return the pairs of a whole mix: class means, weighted by their shares.
 
-    A pair in which a class did not play gets that class's mean. Pairs in which it did play are
-    scaled up for those, so that the mean scatters as much as without the filling.
+    None where no class has enough pairs. A pair in which a class did not play gets that class's
+    mean. Pairs in which it did play are scaled up for those, so that the mean scatters as much as
+    without the filling.
     """
-    known = [
-        (table, share)
-        for table, share in zip(tables, shares, strict=True)
-        if len(table) >= MIN_PAIRS and share > 0
-    ]
-    if not known:
+    tables = []
+    shares = []
+    for table, share in classes:
+        if table is not None and len(table) >= MIN_PAIRS and share > 0:
+            tables.append(table)
+            shares.append(share)
+    if not tables:
         return None
-    played = np.concatenate([table.pair for table, _ in known])
+    played = np.concatenate([table.pair for table in tables])
     pairs, first = np.unique(played, return_index=True)
-    total = sum(share for _, share in known)
+    total = sum(shares)
     value = np.zeros(pairs.size)
     calls = np.zeros(pairs.size, dtype=np.int64)
-    for table, share in known:
+    for table, share in zip(tables, shares, strict=True):
         at = np.searchsorted(pairs, table.pair)
         mean = float(table.value.mean())
         weight = share / total
@@ -226,7 +239,7 @@ def mixture(tables: tuple[PairTable, ...], shares: tuple[float, ...]) -> PairTab
 
     def first_of(name: str) -> Ints:
         """Return a column by the first class that played each pair."""
-        column: Ints = np.concatenate([getattr(table, name) for table, _ in known])
+        column: Ints = np.concatenate([getattr(table, name) for table in tables])
         return column[first]
 
     return PairTable(

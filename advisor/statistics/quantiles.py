@@ -14,7 +14,9 @@ import scipy
 
 from advisor.estimate import Estimate
 from advisor.evidence import Floats, Ints
+from advisor.statistics.groups import group_numbers
 from advisor.statistics.resampling import cluster_variance
+from advisor.statistics.spread import normal_reach
 
 BOUND_LEVEL = 0.95  # one-sided; sets the least count
 
@@ -38,7 +40,7 @@ def quantile(
     clusters = clusters[seen]
     if not values.size:
         return None
-    index = np.unique(clusters, return_inverse=True)[1]
+    index = group_numbers(clusters)
     sessions = int(index.max()) + 1
     if sessions < least_sessions(q):
         return None
@@ -97,7 +99,7 @@ def binomial(trials: int, chance: float) -> tuple[Ints, Floats]:
 def wilson(successes: int, trials: int, *, level: float) -> tuple[float, float]:
     """Return Wilson's interval of a share."""
     share = successes / trials
-    square = float(scipy.special.ndtri(0.5 + level / 2)) ** 2
+    square = normal_reach(level) ** 2
     middle = share + square / (2 * trials)
     variance = share * (1 - share) / trials + square / (4 * trials**2)
     reach = math.sqrt(square * variance)

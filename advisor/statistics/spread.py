@@ -9,6 +9,16 @@ from advisor.estimate import Estimate
 from advisor.evidence import Floats
 
 
+def normal_reach(level: float) -> float:
+    """Return how many standard errors a two-sided normal interval at *level* reaches."""
+    return float(scipy.special.ndtri(0.5 + level / 2))
+
+
+def student_reach(level: float, df: int) -> float:
+    """Return how many standard errors Student's two-sided interval at *level* reaches."""
+    return float(scipy.special.stdtrit(df, 0.5 + level / 2))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
     """Hold the distribution of one statistic: Student's t, or the normals it is mixed of."""
@@ -28,6 +38,7 @@ class Spread:
         """Return a mixture of normals."""
         weight = weight / weight.sum()
         value = float(weight @ centre)
+        # A mixture varies by what each normal does, and by how far their centres lie apart.
         squares = se**2 + (centre - value) ** 2
         variance = float(weight @ squares)
         return cls(
@@ -50,22 +61,22 @@ class Spread:
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """Return the two-sided interval at *level*."""
-        half = level / 2
         if self.normals is not None:
+            half = level / 2
             return self._end(0.5 - half), self._end(0.5 + half)
-        deviations = float(scipy.special.stdtrit(self.df, 0.5 + half))
-        reach = deviations * self.se
+        reach = student_reach(level, self.df) * self.se
         return self.value - reach, self.value + reach
 
     def _end(self, share: float) -> float:
         """Return the value that the truth is above with a p-value of *share*."""
         far = 12 * self.se + 1e-12
+        lowest = self.value - far
+        highest = self.value + far
 
         def excess(end: float) -> float:
             return self.p_above(end) - share
 
-        end = scipy.optimize.brentq(excess, self.value - far, self.value + far, xtol=1e-9)
-        return float(end)
+        return float(scipy.optimize.brentq(excess, lowest, highest, xtol=1e-9))
 
     def estimate(self, *, unit: str, method: str, level: float = 0.95) -> Estimate:
         """Return the value with its interval at *level*."""
@@ -89,9 +100,11 @@ class Spread:
         return self._tail(bound, -1.0)
 
     def _tail(self, bound: float, side: float) -> float:
+        """Return how likely the truth lies above *bound* (side 1) or below it (side -1)."""
         if self.normals is not None:
             weight, centre, se = self.normals
-            return float(weight @ scipy.special.ndtr(side * (centre - bound) / se))
+            tails = scipy.special.ndtr(side * (centre - bound) / se)
+            return float(weight @ tails)
         distance = side * (bound - self.value)
         if self.se == 0:
             return 0.0 if distance > 0 else 1.0
@@ -100,7 +113,7 @@ class Spread:
     def relative(self, *, unit: str, method: str, level: float = 0.95) -> Estimate:
         """Return a log ratio as a relative change, arm / reference - 1."""
         low, high = self.interval(level)
-        low, value, high = (float(np.expm1(each)) for each in (low, self.value, high))
+        low, value, high = np.expm1([low, self.value, high]).tolist()
         return Estimate(
             value=value,
             low=low,

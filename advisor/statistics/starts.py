@@ -12,6 +12,7 @@ Five starts carry their own scatter: from there on Student's t over
 starts needs no prior, and is never narrower than t over pairs.
 """
 
+import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -20,6 +21,7 @@ import numpy as np
 import scipy
 
 from advisor.evidence import Floats, Ints
+from advisor.statistics.groups import group_means, group_numbers
 from advisor.statistics.spread import Spread
 
 # with fewer pairs of starts, a mode or a trend may be a few odd starts, and more show which
@@ -66,8 +68,8 @@ class Pairs:
 
         Pairs that share the start of either server have one number.
         """
-        own = _numbered(self.start)
-        other = _numbered(self.other_start)
+        own = group_numbers(self.start)
+        other = group_numbers(self.other_start)
         if np.array_equal(own, other):
             return own
         # Both servers' starts are the nodes of a graph, and each pair joins two of them.
@@ -90,12 +92,6 @@ class Pairs:
         return np.stack([effect, *self.covariates], axis=1)
 
 
-def _numbered(column: Ints) -> Ints:
-    """Return the column with its values numbered 0, 1, … without gaps."""
-    numbers = np.unique(column, return_inverse=True)[1]
-    return numbers.astype(np.int64, copy=False)
-
-
 def in_turn(pairs: Pairs) -> int | None:
     """Count the starts that *pairs* take turns on; a single start counts as 1.
 
@@ -103,8 +99,10 @@ def in_turn(pairs: Pairs) -> int | None:
     more often than there are others to move to, whichever pairs are missing.
     """
     starts = pairs.starts
-    returns = starts == 1 or np.count_nonzero(np.diff(pairs.units)) >= starts
-    if starts < pairs.values.size and returns:
+    if starts == pairs.values.size:
+        return None
+    moves = np.count_nonzero(np.diff(pairs.units))
+    if starts == 1 or moves >= starts:
         return starts
     return None
 
@@ -179,11 +177,9 @@ def start_means(pairs: Pairs) -> Floats:
 
     Order and machine are taken out where there are enough starts to separate them.
     """
-    unit = pairs.units
-    values = pairs.values
-    if pairs.starts >= ENOUGH_STARTS:
-        values = _evened(pairs)
-    return np.bincount(unit, weights=values) / np.bincount(unit)
+    has_enough = pairs.starts >= ENOUGH_STARTS
+    values = _evened(pairs) if has_enough else pairs.values
+    return group_means(pairs.units, values)
 
 
 def start_draws(pairs: Pairs) -> tuple[Draw, ...]:
@@ -194,11 +190,16 @@ def start_draws(pairs: Pairs) -> tuple[Draw, ...]:
     unit = pairs.units
     sizes = np.bincount(unit)
     means = start_means(pairs)
-    freedom = max(1, pairs.values.size - sizes.size)
-    squares = np.sum((pairs.values - means[unit]) ** 2)
-    variance = max(float(squares) / freedom, SCATTER[0] ** 2)
+    within = _variance(pairs.values - means[unit], freedom=unit.size - sizes.size)
+    variance = max(within, SCATTER[0] ** 2)
     errors = np.sqrt(variance / sizes)
     return tuple(zip(means.tolist(), errors.tolist(), strict=True))
+
+
+def _variance(residuals: Floats, *, freedom: int) -> float:
+    """Return the variance behind *residuals*; one degree of freedom is assumed where none is."""
+    squares = np.sum(residuals**2)
+    return float(squares) / max(1, freedom)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,42 +219,40 @@ def scatter(pairs: Pairs, *, scale: float, worth: int | None = None) -> Scatter:
     The prior counts for as many starts as are missing to `ENOUGH_STARTS`, or for *worth*.
     """
     unit = pairs.units
-    pair_count = pairs.values.size
     values = _evened(pairs)
-    fitted = 1 + len(pairs.covariates)
+    covariates = len(pairs.covariates)
     sizes = np.bincount(unit)
-    if sizes.size == pair_count:
+    starts = sizes.size
+    if starts == unit.size:
         # Each pair has starts of its own: what they add is part of how pairs scatter.
-        return Scatter(pair=float(values.std(ddof=fitted)), start=0.0)
-    means = np.bincount(unit, weights=values) / sizes
-    freedom = max(1, pair_count - sizes.size - fitted + 1)
-    within = float(np.sum((values - means[unit]) ** 2)) / freedom
+        pair = float(values.std(ddof=1 + covariates))
+        return Scatter(pair=pair, start=0.0)
+    means = group_means(unit, values)
+    within = _variance(values - means[unit], freedom=unit.size - starts - covariates)
     between = 0.0
-    if sizes.size > 1:
+    if starts > 1:
+        # What pairs scatter by moves the means of their starts as well.
         by_chance = within * float(np.mean(1 / sizes))
-        between = max(0.0, float(np.var(means, ddof=1)) - by_chance)
-    prior = worth
-    if prior is None:
-        prior = max(0, ENOUGH_STARTS - sizes.size)
-    seen = sizes.size - 1
-    start = (prior * scale**2 + seen * between) / (prior + seen)
-    return Scatter(pair=within**0.5, start=start**0.5)
+        of_means = float(np.var(means, ddof=1))
+        between = max(0.0, of_means - by_chance)
+    prior = max(0, ENOUGH_STARTS - starts) if worth is None else worth
+    seen = starts - 1
+    variance = (prior * scale**2 + seen * between) / (prior + seen)
+    return Scatter(pair=within**0.5, start=variance**0.5)
 
 
 def _over_starts(pairs: Pairs) -> Spread:
+    """Return the effect by Student's t over starts, or over pairs where that is wider."""
     unit = pairs.units
-    sizes = np.bincount(unit)
-
-    def of_start(column: Floats) -> Floats:
-        return np.bincount(unit, weights=column) / sizes
-
-    design = [np.ones(sizes.size)]
+    means = group_means(unit, pairs.values)
+    columns = [np.ones_like(means)]
     for covariate in pairs.covariates:
-        mean = of_start(covariate)
+        of_starts = group_means(unit, covariate)
         # What was balanced within every start is gone from the means.
-        if np.ptp(mean) > 0:
-            design.append(mean)
-    over_starts = _plain(of_start(pairs.values), np.stack(design, axis=1), "starts")
+        if np.ptp(of_starts) > 0:
+            columns.append(of_starts)
+    design = np.stack(columns, axis=1)
+    over_starts = _plain(means, design, "starts")
     over_pairs = inside(pairs)
     return max(over_starts, over_pairs, key=_width)
 
@@ -265,17 +264,15 @@ def _width(found: Spread) -> float:
 
 
 def _plain(values: Floats, design: Floats, unit_name: str) -> Spread:
-    """Return the intercept of least squares with Student's t."""
+    """Return the first coefficient of least squares, the effect, with Student's t."""
     inverse = np.linalg.inv(design.T @ design)
     fitted = inverse @ (design.T @ values)
-    df = values.size - design.shape[1]
     residual = values - design @ fitted
+    units, columns = design.shape
+    df = units - columns
+    variance = inverse[0, 0] * (residual @ residual) / df
     return Spread(
-        value=float(fitted[0]),
-        se=float(np.sqrt(inverse[0, 0] * (residual @ residual) / df)),
-        df=df,
-        units=values.size,
-        unit_name=unit_name,
+        value=float(fitted[0]), se=math.sqrt(variance), df=df, units=units, unit_name=unit_name
     )
 
 
@@ -290,16 +287,23 @@ def _lags(n: int, lasting: float) -> tuple[Floats, Floats]:
 
 
 def _shared(start: Ints, other_start: Ints) -> Floats:
-    """Return columns whose products say what two pairs share of their starts' variance.
+    """Return columns Z whose products Z Z^T say what two pairs share of their starts' variance.
 
     That is all of it, half (one server's), or nothing.
     """
-    sides = [_numbered(start), _numbered(other_start)]
-    columns = [np.eye(int(side.max()) + 1)[side] for side in sides]
-    if np.array_equal(sides[0], sides[1]):
-        return columns[0]
-    halves: Floats = np.concatenate(columns, axis=1) * np.sqrt(0.5)
+    own = _indicators(start)
+    other = _indicators(other_start)
+    if np.array_equal(own, other):
+        return own
+    halves: Floats = np.concatenate([own, other], axis=1) * np.sqrt(0.5)
     return halves
+
+
+def _indicators(start: Ints) -> Floats:
+    """Return one column a start: 1 in the rows of its pairs, 0 in others."""
+    number = group_numbers(start)
+    starts = int(number.max()) + 1
+    return np.eye(starts)[number]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -329,50 +333,65 @@ def _prepared(
     of_reference = np.frombuffer(start, dtype=np.int64)
     of_arm = np.frombuffer(other_start, dtype=np.int64)
     shared = _shared(of_reference, of_arm)
-    pair_count, start_count = shared.shape
-    effect = np.ones(pair_count)
-    columns = np.stack([effect, *map(np.frombuffer, covariates)], axis=1)
-    fixed = columns.shape[1]
-    columns = np.concatenate([columns, shared], axis=1)
-    beyond = SCATTER[-1] * np.exp(_STEP * np.arange(1, wider + 1))
+    effect = np.ones(len(shared))
+    fixed = np.stack([effect, *map(np.frombuffer, covariates)], axis=1)
+    steps = np.arange(1, wider + 1)
+    beyond = SCATTER[-1] * np.exp(_STEP * steps)
     scatter = np.append(SCATTER, beyond)
-    prior = np.log(np.tile(_WANDER_WEIGHT, scatter.size)) + np.log(_START_WEIGHT)[:, None]
-    t2 = ((scale * _START) ** 2)[:, None, None, None]
-    out = []
-    for lasting in LASTING:
-        values, vectors = _lags(pair_count, lasting)
-        turned = vectors.T @ columns
-        variance = np.array([s**2 + w**2 * values for s, w in product(scatter, WANDER)])
-        reduced = turned.T / variance[:, None, :]
-        products = reduced @ turned
-        own = products[:, :fixed, :fixed]
-        across = products[:, fixed:, :fixed]
-        within = products[:, fixed:, fixed:]
-        # Woodbury: a start's variance only touches what its pairs share.
-        inner = np.eye(start_count) + t2 * within
-        inverse = t2 * np.linalg.inv(inner)
-        pulled = inverse @ across
-        explained = own - across.swapaxes(-1, -2) @ pulled
-        covariance = np.linalg.inv(explained)
-        # The fixed effects are *left* times the reduced pairs, times their covariance.
-        identity = np.broadcast_to(np.eye(fixed), explained.shape)
-        left = np.concatenate([identity, -pulled.swapaxes(-1, -2)], axis=-1)
-        misfit = left.swapaxes(-1, -2) @ covariance @ left
-        misfit[..., fixed:, fixed:] += inverse
-        spans = np.log(variance).sum(axis=1)
-        spans = spans + np.linalg.slogdet(inner)[1]
-        spans = spans + np.linalg.slogdet(explained)[1]
-        grid = _Lasting(
-            vectors=vectors,
-            precision=1 / variance,
-            reduced=reduced,
-            misfit=misfit,
-            effect=(covariance @ left)[..., 0, :],
-            variance=covariance[..., 0, 0],
-            logs=prior - 0.5 * spans,
-        )
-        out.append(grid)
-    return tuple(out)
+    return tuple(_of_lasting(each, fixed, shared, scatter, scale=scale) for each in LASTING)
+
+
+def _of_lasting(
+    lasting: float, fixed: Floats, shared: Floats, scatter: Floats, *, scale: float
+) -> _Lasting:
+    """Return what a design says of a wander over *lasting* pairs.
+
+    The pairs' covariance is V = D + t^2 Z Z^T once they are turned so that D, of scatter and
+    wander, is diagonal; Z is *shared*. Least squares of the *fixed* effects X needs X^T V^-1 X and
+    X^T V^-1 y. By Woodbury's identity both follow from products with D^-1 alone:
+    V^-1 = D^-1 - D^-1 Z M Z^T D^-1, where M = t^2 (I + t^2 Z^T D^-1 Z)^-1.
+    """
+    pair_count, start_count = shared.shape
+    effects = fixed.shape[1]
+    values, vectors = _lags(pair_count, lasting)
+    turned = vectors.T @ np.concatenate([fixed, shared], axis=1)
+    variance = np.array([s**2 + w**2 * values for s, w in product(scatter, WANDER)])
+    reduced = turned.T / variance[:, None, :]
+    products = reduced @ turned
+    of_fixed = products[:, :effects, :effects]
+    across = products[:, effects:, :effects]
+    of_starts = products[:, effects:, effects:]
+    deviations = scale * _START
+    t2 = (deviations**2)[:, None, None, None]
+    inner = np.eye(start_count) + t2 * of_starts
+    middle = t2 * np.linalg.inv(inner)
+    pulled = middle @ across
+    information = of_fixed - _transposed(across) @ pulled
+    covariance = np.linalg.inv(information)
+    # The fixed effects are *left* times the reduced pairs, times their covariance.
+    identity = np.broadcast_to(np.eye(effects), information.shape)
+    left = np.concatenate([identity, -_transposed(pulled)], axis=-1)
+    misfit = _transposed(left) @ covariance @ left
+    misfit[..., effects:, effects:] += middle
+    # The log of the determinants of V and of the information; of D first, which is diagonal.
+    spans = np.log(variance).sum(axis=1)
+    spans = spans + np.linalg.slogdet(inner).logabsdet
+    spans = spans + np.linalg.slogdet(information).logabsdet
+    of_wander = np.log(np.tile(_WANDER_WEIGHT, scatter.size))
+    of_start = np.log(_START_WEIGHT)[:, None]
+    return _Lasting(
+        vectors=vectors,
+        precision=1 / variance,
+        reduced=reduced,
+        misfit=misfit,
+        effect=(covariance @ left)[..., 0, :],
+        variance=covariance[..., 0, 0],
+        logs=of_wander + of_start - 0.5 * spans,
+    )
+
+
+def _transposed(matrices: Floats) -> Floats:
+    return matrices.swapaxes(-1, -2)
 
 
 def _upper_ends(weight: Floats, centre: Floats, se: Floats, *, level: float) -> Floats:
@@ -380,21 +399,26 @@ def _upper_ends(weight: Floats, centre: Floats, se: Floats, *, level: float) -> 
 
     They are found by secants of the tail's probit, which is nearly straight.
     """
-    mean = np.sum(weight * centre, axis=(0, 1))
-    squares = se**2 + (centre - mean) ** 2
-    deviation = np.sqrt(np.sum(weight * squares, axis=(0, 1)))
-    wanted = -float(scipy.special.ndtri(level))
+
+    def weighted(values: Floats) -> Floats:
+        """Return the mean of *values* over the normals of each mixture."""
+        mean: Floats = np.sum(weight * values, axis=(0, 1))
+        return mean
 
     def short(end: Floats) -> Floats:
-        tails = scipy.special.ndtr((centre - end) / se)
-        beyond: Floats = np.sum(weight * tails, axis=(0, 1))
-        return wanted + scipy.special.ndtri(beyond)
+        """Return how far the probit of the tail above *end* is from the one wanted."""
+        tail = weighted(scipy.special.ndtr((centre - end) / se))
+        return wanted + scipy.special.ndtri(tail)
 
+    mean = weighted(centre)
+    deviation = np.sqrt(weighted(se**2 + (centre - mean) ** 2))
+    wanted = -float(scipy.special.ndtri(level))
     before = mean
     end = mean + wanted * deviation
     missed = short(before)
     for _ in range(_SECANTS):
         missing = short(end)
+        # Where both ends miss alike, the end is found.
         step = np.divide(
             (end - before) * missing,
             missing - missed,
@@ -403,11 +427,11 @@ def _upper_ends(weight: Floats, centre: Floats, se: Floats, *, level: float) -> 
         )
         before, missed = end, missing
         end = end - step
-    found: Floats = end
-    return found
+    return end
 
 
 def _on_grid(pairs: Pairs, scale: float, draws: tuple[Draw, ...]) -> Spread:
+    """Return the effect as a mixture of normals."""
     mixtures = _mixtures(pairs, pairs.values[:, None], scale, draws)
     weight, centre, se = (column[..., 0] for column in mixtures)
     counts = weight > _NEGLIGIBLE
@@ -421,9 +445,9 @@ def _wider(values: Floats) -> Ints:
 
     The last step lies near four times what the column scatters by.
     """
-    widest = 4 * values.std(axis=0)
-    beyond = np.maximum(widest, SCATTER[-1]) / SCATTER[-1]
-    steps = np.ceil(np.log(beyond) / _STEP) - 1
+    usual = SCATTER[-1]
+    widest = np.maximum(4 * values.std(axis=0), usual)
+    steps = np.ceil(np.log(widest / usual) / _STEP) - 1
     least: Ints = np.maximum(0, steps).astype(np.int64)
     return least
 
@@ -435,15 +459,15 @@ def _mixtures(
 
     The columns share one design and one width.
     """
-    start = np.ascontiguousarray(pairs.start, dtype=np.int64).tobytes()
-    other_start = np.ascontiguousarray(pairs.other_start, dtype=np.int64).tobytes()
-    covariates = []
-    for covariate in pairs.covariates:
-        numbers = np.ascontiguousarray(covariate, dtype=np.float64)
-        covariates.append(numbers.tobytes())
-    wider = int(_wider(values).max())
+    grids = _prepared(
+        pairs.start.astype(np.int64).tobytes(),
+        pairs.other_start.astype(np.int64).tobytes(),
+        tuple(each.astype(np.float64).tobytes() for each in pairs.covariates),
+        scale,
+        int(_wider(values).max()),
+    )
     normals = []
-    for each in _prepared(start, other_start, tuple(covariates), scale, wider):
+    for each in grids:
         turned = each.vectors.T @ values
         reduced = each.reduced @ turned
         explained = np.sum((each.misfit @ reduced) * reduced, axis=2)
@@ -458,5 +482,5 @@ def _mixtures(
         distance = np.log(of_draw) + value**2 / of_draw
         logs = logs - 0.5 * distance[:, None, None]
     total = scipy.special.logsumexp(logs, axis=(0, 1))
-    weights = np.exp(logs - total)
-    return weights, centre, np.sqrt(variance)
+    weight = np.exp(logs - total)
+    return weight, centre, np.sqrt(variance)

@@ -20,6 +20,7 @@ import numpy as np
 import scipy
 
 from advisor.evidence import FACTORS, Floats
+from advisor.statistics.spread import student_reach
 
 LOGS: Final = np.linspace(math.log(FACTORS[0]), math.log(FACTORS[-1]), 91)
 MISSED: Final = 0.06
@@ -69,8 +70,7 @@ class StepFactor:
 
     def half_width(self, level: float) -> float:
         """Return the half width of the interval of the log."""
-        deviations = scipy.special.stdtrit(self.freedom, 0.5 + level / 2)
-        return float(self.error * deviations)
+        return self.error * student_reach(level, self.freedom)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

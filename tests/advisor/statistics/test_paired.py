@@ -211,11 +211,10 @@ def test_three_pairs_are_the_least_and_a_mix_takes_them_from_each_class() -> Non
     three, two = _table([1, -1, 1]), _table([1, -1])
     assert paired.change(three, scale=0.02) is not None
     assert paired.change(two, scale=0.02) is None
-    assert paired.mixture((two,), (1.0,)) is None
-    assert paired.mixture((three,), (0.0,)) is None
-    both = paired.mixture(
-        (three, replace(three, value=three.value + 0.4, pair=three.pair + 2)), (1.0, 3.0)
-    )
+    assert paired.mixture([(two, 1.0), (None, 1.0)]) is None
+    assert paired.mixture([(three, 0.0)]) is None
+    later = replace(three, value=three.value + 0.4, pair=three.pair + 2)
+    both = paired.mixture([(three, 1.0), (later, 3.0)])
     assert both is not None
     assert both.pair.tolist() == [0, 1, 2, 3, 4]
     assert both.calls.tolist() == [3, 3, 6, 3, 3]
@@ -254,9 +253,7 @@ def test_a_mix_is_the_weighted_mean_of_its_classes_and_covers_the_truth() -> Non
             paired.pair_table(*simulated_calls(rng, pairs=12, effect=e, noise=Noise()), "turn_ms")
             for e in (-0.1, 0.02)
         ]
-        assert tables[0] is not None
-        assert tables[1] is not None
-        mixed = paired.mixture((tables[0], tables[1]), (0.3, 0.1))
+        mixed = paired.mixture(zip(tables, (0.3, 0.1), strict=True))
         assert mixed is not None
         found = paired.change(mixed, scale=0.0)
         assert found is not None
