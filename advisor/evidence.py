@@ -33,6 +33,14 @@ def present(values: Iterable[_T | None]) -> list[_T]:
     return [value for value in values if value is not None]
 
 
+def _assert_as_long(columns: "Calls | ContextSweep", wanted: Ints) -> None:
+    """Assert that all columns are as long as the one that is *wanted*."""
+    for each in fields(columns):
+        column = getattr(columns, each.name)
+        if isinstance(column, np.ndarray):
+            assert column.shape == wanted.shape, each.name
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
     """Describe one server configuration under comparison."""
@@ -163,9 +171,7 @@ class Calls:
     right: Floats | None = None  # 1: the answer passed its checks, 0: not; NaN: none to pass
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            column = getattr(self, each.name)
-            assert column is None or column.shape == self.pair.shape, each.name
+        _assert_as_long(self, self.pair)
 
     def __len__(self) -> int:
         return int(self.pair.size)
@@ -198,11 +204,7 @@ class ContextSweep:
     computed_tokens: Floats | None = None
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            column = getattr(self, each.name)
-            assert each.name == "arm" or column is None or column.shape == self.pair.shape, (
-                each.name
-            )
+        _assert_as_long(self, self.pair)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -507,21 +509,25 @@ class Evidence:
 
     def calls(self, workload: str, arm: str) -> Calls | None:
         """Return the calls of *workload* on *arm*, or None when there are none."""
-        found = (
-            each.calls
-            for each in self.observations
-            if each.workload == workload and each.arm == arm
-        )
-        calls = next(found, None)
-        if calls is not None and len(calls):
-            return calls
+        seen = self._observation(workload, arm)
+        if seen is None or seen.calls is None or not len(seen.calls):
+            return None
+        return seen.calls
+
+    def _observation(self, workload: str, arm: str) -> Observation | None:
+        for each in self.observations:
+            if each.workload == workload and each.arm == arm:
+                return each
         return None
 
     def calls_of(self, arm: str, workload: str | None = None) -> dict[str, Calls]:
         """Return the calls of *arm* by workload; of *workload* alone where it is given."""
-        names = [each.name for each in self.workloads if workload in (None, each.name)]
-        found = {name: self.calls(name, arm) for name in names}
-        return {name: calls for name, calls in found.items() if calls is not None}
+        found = {}
+        for each in self.workloads:
+            calls = self.calls(each.name, arm)
+            if workload in (None, each.name) and calls is not None:
+                found[each.name] = calls
+        return found
 
     def sides(
         self, workload: str, arm: str, *, against: str | None = None
@@ -544,13 +550,14 @@ class Evidence:
         """
         if self.pair_load is None:
             return ()
-        held = self.pair_load.held_tokens
+        held = self.pair_load.held_tokens or 0.0
 
         def is_full(arm: str) -> bool:
-            pool = self.arm(arm).pool_tokens or self.arm(arm).expected_pool_tokens
+            server = self.arm(arm)
+            pool = server.pool_tokens or server.expected_pool_tokens
             figures = self.telemetry(None, arm)
             is_seen = figures is not None and (figures.pool_filled_share or 0.0) > OFTEN
-            return is_seen or (held is not None and pool is not None and held > POOL_HOLDS * pool)
+            return is_seen or (pool is not None and held > POOL_HOLDS * pool)
 
         return tuple(filter(is_full, arms))
 
@@ -558,11 +565,5 @@ class Evidence:
         """Return the server's figures for *workload* on *arm*; with None, the whole server's."""
         if workload is None:
             return next((figures for name, figures in self.server if name == arm), None)
-        return next(
-            (
-                each.telemetry
-                for each in self.observations
-                if each.workload == workload and each.arm == arm
-            ),
-            None,
-        )
+        seen = self._observation(workload, arm)
+        return None if seen is None else seen.telemetry

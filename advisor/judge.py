@@ -33,12 +33,13 @@ def concerning(
     The whole server also takes from its weighty classes what asks to avoid an arm, and what
     is about speed.
     """
-    weighty, out = case.weighty(), []
+    binding = case.weighty() if workload is None else ()
+    out = []
     for each in findings:
         if each.arm not in (None, arm) or not case.concerns(arm, workload, each.context_tokens):
             continue
-        binds = (each.asks_for == "avoid" or _is_about_speed(each)) and each.workload in weighty
-        if each.workload in (None, workload) or (workload is None and binds):
+        is_taken = each.asks_for == "avoid" or _is_about_speed(each)
+        if each.workload in (None, workload) or (is_taken and each.workload in binding):
             out.append(each)
     return tuple(out)
 
@@ -53,8 +54,10 @@ def _asked(findings: Sequence[Finding], word: Word) -> Finding | None:
 
 def _is_uncalibrated(case: Case, arm: str, workload: str | None) -> bool:
     """Say whether missing calibration may be all that is wrong with the answers of *arm*."""
-    found, each = case.accuracy_of(arm, workload), case.evidence.arm(arm)
-    return is_quantised(each) and each.scales in ("default", None) and found is not None
+    if case.accuracy_of(arm, workload) is None:
+        return False
+    server = case.evidence.arm(arm)
+    return is_quantised(server) and server.scales in ("default", None)
 
 
 def _word(
@@ -62,16 +65,16 @@ def _word(
 ) -> tuple[Word, str]:
     """Return the verdict and the sentence that gives its reason."""
     broken = _asked([each for each in findings if each.rule == BROKEN], "avoid")
-    veto = _asked(findings, "avoid")
-    same = _asked(findings, "no difference")
     if broken is not None:
         return "avoid", broken.message
-    if veto is None and safe.state == "no" and pays.state == "yes" and uncalibrated:
-        return "calibrate", f"{_both(pays, safe)} Its scales were not calibrated."
+    veto = _asked(findings, "avoid")
     if safe.state == "no":
+        if veto is None and pays.state == "yes" and uncalibrated:
+            return "calibrate", f"{_both(pays, safe)} Its scales were not calibrated."
         return "avoid", f"Answers are worse: {safe.reason}."
     if veto is not None:
         return "avoid", veto.message
+    same = _asked(findings, "no difference")
     if same is not None:
         return "no difference", same.message
     if pays.state == "no":
@@ -81,21 +84,22 @@ def _word(
 
 def _word_without_veto(pays: Leg, safe: Leg, findings: Sequence[Finding]) -> tuple[Word, str]:
     """Return the verdict on an arm that nothing speaks against for certain."""
-    about_speed = [each for each in findings if _is_about_speed(each)]
-    slow, calibrate = _asked(about_speed, "test further"), _asked(findings, "calibrate")
+    slow = _asked(list(filter(_is_about_speed, findings)), "test further")
     if pays.state == "equal":
         equal = f"{_sentence(pays.reason)}."
         if slow is not None:
             return "test further", f"{equal} But {slow.message}"
         return "no difference", equal
+    calibrate = _asked(findings, "calibrate")
     if calibrate is not None:
         return "calibrate", calibrate.message
+    both = _both(pays, safe)
     if pays.state != "yes" or safe.state != "yes":
-        return "test further", _both(pays, safe)
+        return "test further", both
     cap = slow or _asked(findings, "test further")
     if cap is not None:
-        return "test further", f"{_both(pays, safe)} But {cap.message}"
-    return "use", _both(pays, safe)
+        return "test further", f"{both} But {cap.message}"
+    return "use", both
 
 
 def _both(pays: Leg, safe: Leg) -> str:
@@ -120,8 +124,10 @@ def _vetoed(leg: Leg, findings: Sequence[Finding]) -> Leg:
     veto = _asked([each for each in findings if each.leg == leg.name], "avoid")
     if veto is None or leg.state == "no":
         return leg
-    told = "" if leg.state == "untested" else f"; {leg.reason}"
-    return replace(leg, state="no", reason=f"{veto.message.rstrip('.')}{told}", needs=())
+    reason = veto.message.rstrip(".")
+    if leg.state != "untested":
+        reason = f"{reason}; {leg.reason}"
+    return replace(leg, state="no", reason=reason, needs=())
 
 
 def _about_accuracy(case: Case, verdict: ArmVerdict) -> Inequality:
@@ -163,38 +169,37 @@ def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
     It is that of accuracy where answers are what is wrong or missing, else that of what pays.
     """
     pays = verdict.pays
-    open_answers = (
-        verdict.verdict in ("calibrate", "test further")
-        and pays.state == "yes"
-        and verdict.safe.state != "yes"
-    )
-    if open_answers or (verdict.safe.state == "no" and verdict.safe.p is not None):
+    safe = verdict.safe
+    is_undecided = verdict.verdict in ("calibrate", "test further")
+    if is_undecided and pays.state == "yes" and safe.state != "yes":
         return _about_accuracy(case, verdict)
-    if verdict.safe.state == "no":
-        return None  # a rule's word, not a comparison
-    if pays.estimate is not None and pays.estimate.method == LEVEL:
-        return _about_level(case, verdict, pays.estimate)
-    if pays.estimate is None or pays.margin is None:
+    if safe.state == "no":
+        # Without a p-value it is a rule's word, not a comparison.
+        return None if safe.p is None else _about_accuracy(case, verdict)
+    if pays.estimate is None:
         return None
-    more = pays.estimate.method == AGENTS  # more agents are better, more milliseconds are worse
+    if pays.estimate.method == LEVEL:
+        return _about_level(case, verdict, pays.estimate)
+    if pays.margin is None:
+        return None
+    return _about_margin(case, verdict, pays.estimate, pays.margin)
+
+
+def _about_margin(case: Case, verdict: ArmVerdict, change: Estimate, margin: float) -> Inequality:
     scope = words.scope(verdict.workload)
-    left = f"{measure(pays.estimate)} of {scope}, {verdict.arm} / {case.evidence.reference}"
-    if pays.state == "equal":
-        return Inequality(
-            left=left,
-            observed=pays.estimate,
-            relation="inside",
-            right=f"±{words.margin(pays.margin)}",
-            holds=True,
-        )
-    above = more != (pays.state == "no")
-    return Inequality(
-        left=left,
-        observed=pays.estimate,
-        relation=">" if above else "<",
-        right=f"{'+' if above else '-'}{words.margin(pays.margin)}",
-        holds=True if pays.state in ("yes", "no") else None,
+    state = verdict.pays.state
+    more_is_better = change.method == AGENTS  # more milliseconds are worse
+    is_above = more_is_better != (state == "no")
+    found = Inequality(
+        left=f"{measure(change)} of {scope}, {verdict.arm} / {case.evidence.reference}",
+        observed=change,
+        relation=">" if is_above else "<",
+        right=f"{'+' if is_above else '-'}{words.margin(margin)}",
+        holds=True if state in ("yes", "no") else None,
     )
+    if state == "equal":
+        return replace(found, relation="inside", right=f"±{words.margin(margin)}", holds=True)
+    return found
 
 
 def _proven(tested: Tested) -> Leg:
@@ -322,59 +327,51 @@ FAR: Final = 10
 
 
 def _of_speed(verdict: ArmVerdict) -> Iterator[str]:
-    pays, word = verdict.pays, verdict.verdict
+    pays = verdict.pays
     gain = pays.estimate
     if gain is None or gain.method in MEASURES or gain.low is None or gain.high is None:
         return
     far = math.inf if pays.margin is None else FAR * pays.margin
-    match word:
+    match verdict.verdict:
         case "use" if -gain.high <= far:
             yield f"a margin (min_change) above {-100 * gain.high:.1f}%"
         case "avoid" if pays.state == "no" and gain.low <= far:
             yield f"a margin (min_change) above {100 * gain.low:.1f}%"
         case "no difference":
-            yield (
-                "a margin (min_change) below "
-                f"{100 * max(abs(gain.low), abs(gain.high)) / INDIFFERENT:.1f}%"
-            )
+            farthest = max(abs(gain.low), abs(gain.high))
+            yield f"a margin (min_change) below {100 * farthest / INDIFFERENT:.1f}%"
         case "test further" if (
             pays.state == "unclear" and pays.margin is not None and not gain.is_within(pays.margin)
         ):
-            yield (
-                f"the whole interval of {measure(gain)} below -{words.margin(pays.margin)} (now "
-                f"up to {words.percent(gain.high)}): use"
-            )
-            yield (
-                f"the whole interval of {measure(gain)} above +{words.margin(pays.margin)} (now "
-                f"down to {words.percent(gain.low)}): avoid"
-            )
-            yield (
-                f"the whole interval of {measure(gain)} within "
-                f"±{words.margin(INDIFFERENT * pays.margin)}: no difference"
-            )
+            whole = f"the whole interval of {measure(gain)}"
+            margin = words.margin(pays.margin)
+            twice = words.margin(INDIFFERENT * pays.margin)
+            yield f"{whole} below -{margin} (now up to {words.percent(gain.high)}): use"
+            yield f"{whole} above +{margin} (now down to {words.percent(gain.low)}): avoid"
+            yield f"{whole} within ±{twice}: no difference"
 
 
 def _of_pool(case: Case, verdict: ArmVerdict) -> Iterator[str]:
-    found, capacity = case.room(verdict.workload).binds_from, verdict.capacity
+    state = verdict.pays.state
+    capacity = verdict.capacity
     is_open = capacity is not None and capacity.state in ("unclear", "untested")
-    if verdict.pays.state == "unclear" and is_open and case.decided_by != "gpus":
-        yield (
-            "the whole interval of agents per GPU above "
-            f"+{words.margin(case.policy.min_capacity_gain)}: use"
-        )
-    if verdict.pays.state == "unclear" and case.decided_by == "gpus":
+    if state == "unclear" and case.decided_by == "gpus":
         least = words.margin(case.policy.min_change)
         yield f"surely a GPU fewer at the peak, and {least} of them: use; that many more: avoid"
-    if verdict.pays.state == "equal" and verdict.verdict == "no difference" and found is not None:
+    elif state == "unclear" and is_open:
+        least = words.margin(case.policy.min_capacity_gain)
+        yield f"the whole interval of agents per GPU above +{least}: use"
+    binds_from = case.room(verdict.workload).binds_from
+    if state == "equal" and verdict.verdict == "no difference" and binds_from is not None:
         of = "" if verdict.workload is None else f" of {verdict.workload}"
         yield (
-            f"a load of about {found:,} sessions{of} at once, where "
+            f"a load of about {binds_from:,} sessions{of} at once, where "
             f"{case.evidence.reference}'s KV pool becomes the bottleneck"
         )
 
 
 def _of_answers(case: Case, verdict: ArmVerdict) -> Iterator[str]:
-    safe, word, margin = verdict.safe, verdict.verdict, 100 * case.policy.accuracy_margin
+    safe = verdict.safe
     if safe.state == "no" and verdict.remedy is not None:
         yield verdict.remedy
     elif safe.state == "no" and case.broken_of(verdict.arm) is None:
@@ -382,7 +379,8 @@ def _of_answers(case: Case, verdict: ArmVerdict) -> Iterator[str]:
     if safe.estimate is None or safe.estimate.low is None or words.is_vague(safe.estimate):
         return
     low = 100 * safe.estimate.low
-    if word == "use":
+    margin = 100 * case.policy.accuracy_margin
+    if verdict.verdict == "use":
         yield f"an accuracy margin below {-low:.1f} pp"
-    if word == "test further" and safe.state == "unclear" and low <= -margin:
+    if verdict.verdict == "test further" and safe.state == "unclear" and low <= -margin:
         yield f"the lower end of accuracy above {-margin:.0f} pp (it is {low:+.2f} pp)"

@@ -32,16 +32,13 @@ def _equal_pools(case: Case, arm: str) -> bool:
 
 def _measured(case: Case, arm: str, workload: str | None) -> tuple[Estimate, Estimate] | None:
     """Return the agents per GPU of the arm and of the reference; None where one is unknown."""
-    mine = case.capacity_of(arm, workload)
-    theirs = case.capacity_of(case.evidence.reference, workload)
-    if mine is None or mine.agents_per_gpu is None:
+    both = present(case.capacity_of(name, workload) for name in (arm, case.evidence.reference))
+    agents = present(each.agents_per_gpu for each in both)
+    if len(agents) < 2:
         return None
-    if theirs is None or theirs.agents_per_gpu is None:
-        return None
+    mine, theirs = agents
     # A reference that carries nobody at all is no measure.
-    if theirs.agents_per_gpu.high == 0:
-        return None
-    return mine.agents_per_gpu, theirs.agents_per_gpu
+    return None if theirs.high == 0 else (mine, theirs)
 
 
 def _likely(found: Estimate) -> float:
@@ -110,14 +107,14 @@ def finer(case: Case, arm: str, workload: str | None, ratio: Estimate) -> Need:
     if ratio.n <= 1:
         what = f"a search for capacity on {reference} and {arm}, in addition to its one step"
         return _need(case, what)
-    tried = [
+    minutes = [
         each.minutes
         for each in case.evidence.capacity
         if each.arm in (arm, reference) and each.workload in (workload, None)
     ]
-    shortest = min(tried, default=0.0)
+    shortest_s = 60 * min(minutes, default=0.0)
     what = f"longer steps of the capacity search on {reference} and {arm}"
-    return _need(case, what, seconds=60 * LONGER * shortest)
+    return _need(case, what, seconds=LONGER * shortest_s)
 
 
 def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: Estimate) -> Leg:
@@ -150,28 +147,26 @@ def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
     measured = _measured(case, arm, workload)
     if measured is not None and spoiled is None:
         return _judged(case, arm, workload, *measured)
-    gain = case.policy.min_capacity_gain
     level = case.service_level(arm)
-    if _equal_pools(case, arm) and (level is None or level.state != "unclear"):
-        return Leg(
-            name="capacity", state="equal", margin=gain, reason="both pools hold the same tokens"
-        )
+    may_miss = level is not None and level.state == "unclear"
+    if _equal_pools(case, arm) and not may_miss:
+        return _argued(case, "equal", "both pools hold the same tokens")
     mixed = None if workload is None else _mixed(case, arm)
     if mixed is not None:
         return mixed
     room = case.room(workload)
     if room.state == "slack":
-        return Leg(
-            name="capacity",
-            state="equal",
-            margin=gain,
-            reason=f"the KV pool does not limit this load: {room.reason}",
-        )
+        return _argued(case, "equal", f"the KV pool does not limit this load: {room.reason}")
     told = "; ".join([room.reason, *_silence(case, arm, workload)])
     if spoiled is not None:
         told = f"{spoiled.name}: {spoiled.message}"
     needs = _filling(case, arm, is_counted=spoiled is None)
-    return Leg(name="capacity", state="untested", margin=gain, reason=told, needs=needs)
+    return replace(_argued(case, "untested", told), needs=needs)
+
+
+def _argued(case: Case, state: LegState, reason: str) -> Leg:
+    """Return the criterion without a figure."""
+    return Leg(name="capacity", state=state, margin=case.policy.min_capacity_gain, reason=reason)
 
 
 def _mixed(case: Case, arm: str) -> Leg | None:
@@ -204,51 +199,36 @@ def _filling(case: Case, arm: str, *, is_counted: bool) -> tuple[Need, ...]:
 
 def pays_leg(speed: Leg, capacity: Leg, room: Room, *, least_change: float) -> Leg:
     """Return the leg that speed and capacity give together; the reason names what decided."""
-    is_open = capacity.state == "unclear" or (
+    # A larger pool may be worth more than its slower turns where the pool is what limits.
+    may_outweigh = capacity.state == "unclear" or (
         capacity.state == "untested" and room.state == "binds"
     )
+    # Turns that may have become longer by more than counts are a harm that more agents do not undo.
+    may_harm = speed.estimate is not None and not speed.estimate.is_below(least_change)
+    against = f"{speed.reason}, but {capacity.reason}: the service level has to choose"
+    by_capacity = replace(capacity, name="pays", reason=f"{capacity.reason}; {speed.reason}")
+    undecided = replace(
+        speed,
+        state="unclear",
+        reason=f"{speed.reason}; capacity is undecided: {capacity.reason}",
+        needs=capacity.needs,
+    )
     match speed.state, capacity.state:
-        case "yes", "no":
-            return replace(
-                speed,
-                state="no",
-                reason=f"{speed.reason}, but {capacity.reason}: the service level has to choose",
-            )
-        case "no", "yes":
-            return replace(
-                speed,
-                reason=f"{speed.reason}, but {capacity.reason}: the service level has to choose",
-            )
-        case "no", _ if is_open:
-            # A larger pool may be worth more than its slower turns where the pool is what limits.
-            return replace(
-                speed,
-                state="unclear",
-                reason=f"{speed.reason}; capacity is undecided: {capacity.reason}",
-                needs=capacity.needs,
-            )
+        case ("yes", "no") | ("no", "yes"):
+            return replace(speed, state="no", reason=against)
+        case "no", _ if may_outweigh:
+            return undecided
         case "yes" | "no", _:
             return speed
-        case "unclear", "yes" if speed.estimate is not None and not speed.estimate.is_below(
-            least_change
-        ):
-            # Turns that may have become longer by more than
-            # counts are a harm that more agents do not undo.
+        case "unclear", "yes" if may_harm:
             return replace(speed, reason=f"{capacity.reason}, but {speed.reason}")
         case _, "yes":
-            return replace(
-                capacity, name="pays", reason=f"{capacity.reason}; {speed.reason}", needs=()
-            )
+            return replace(by_capacity, needs=())
         case "equal", "equal":
             return replace(speed, reason=f"{speed.reason}; {capacity.reason}")
         case "equal", "no":
-            return replace(capacity, name="pays", reason=f"{capacity.reason}; {speed.reason}")
+            return by_capacity
         case "equal", _:
-            return replace(
-                speed,
-                state="unclear",
-                reason=f"{speed.reason}; capacity is undecided: {capacity.reason}",
-                needs=capacity.needs,
-            )
+            return undecided
         case _, _:
             return speed

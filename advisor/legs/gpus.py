@@ -6,12 +6,14 @@ are a fact and no harm. Latency breaks a tie.
 """
 
 import math
+import operator
 from dataclasses import dataclass, replace
 
 from advisor import words
 from advisor.assess.capacity import fewer_gpus
 from advisor.case import Case
 from advisor.estimate import Estimate
+from advisor.evidence import present
 from advisor.legs.capacity import finer
 from advisor.verdict import Capacity, Leg, LegState
 
@@ -85,18 +87,19 @@ def change_of_gpus(reference: Estimate, arm: Estimate, *, fewer: Estimate) -> Es
 
     The interval is what those of both arms give together, on the log scale (MOVER).
     """
+    change = math.log(arm.value / reference.value)
 
-    def apart(mine: float | None, theirs: float | None) -> float | None:
+    def end(mine: float | None, theirs: float | None, side: int) -> float | None:
+        """Return the end of the change on one side, below (-1) or above (1)."""
         if mine is None or theirs is None:
             return None
-        return math.hypot(math.log(mine / arm.value), math.log(theirs / reference.value))
+        of_arm = math.log(mine / arm.value)
+        of_reference = math.log(theirs / reference.value)
+        return math.expm1(change + side * math.hypot(of_arm, of_reference))
 
-    change = math.log(arm.value / reference.value)
-    below = apart(arm.low, reference.high)
-    above = apart(arm.high, reference.low)
-    low = None if below is None else math.expm1(change - below)
-    high = None if above is None else math.expm1(change + above)
-    ends = [end for end in (low, high) if end is not None]
+    low = end(arm.low, reference.high, -1)
+    high = end(arm.high, reference.low, 1)
+    ends = present((low, high))
     # An arm with an open end has no estimate of its own, only a least or a most.
     value = ends[0] if len(ends) == 1 else math.expm1(change)
     return replace(fewer, value=value, low=low, high=high, unit="relative", method=GPUS)
@@ -116,12 +119,8 @@ def _told(case: Case, found: _Gpus) -> str:
 
 
 def _opposite(found: Estimate) -> Estimate:
-    return replace(
-        found,
-        value=-found.value,
-        low=None if found.high is None else -found.high,
-        high=None if found.low is None else -found.low,
-    )
+    negative = found.transformed(operator.neg)
+    return replace(negative, low=negative.high, high=negative.low)
 
 
 def pays_by_gpus(speed: Leg, gpus: Leg) -> Leg:

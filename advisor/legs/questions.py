@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
 
 import numpy as np
 
@@ -75,12 +74,24 @@ def _askable(
     asked = {round(each) for each in lengths}
     found = asked & stored.keys()
     for each in sorted(asked - found, reverse=True):
-        step = 1024 * math.ceil(each / 1024)
+        step = _steps_above(each)
         if window is not None:
-            step = min(step, 1024 * (window // 1024))
-        if not any(step <= SLACK * known and known <= SLACK * step for known in found):
+            step = min(step, _steps_below(window))
+        # One length speaks for another, longer or shorter, that is hardly different.
+        alike = [known for known in found if step <= SLACK * known and known <= SLACK * step]
+        if not alike:
             found.add(step)
     return tuple(sorted(found))
+
+
+def _steps_above(tokens: float) -> int:
+    """Return the least length, in steps of 1,024 tokens, that holds *tokens*."""
+    return 1024 * math.ceil(tokens / 1024)
+
+
+def _steps_below(tokens: int) -> int:
+    """Return the largest length, in steps of 1,024 tokens, that *tokens* hold."""
+    return tokens // 1024 * 1024
 
 
 def _planned(
@@ -88,7 +99,8 @@ def _planned(
 ) -> int:
     """Return enough questions for the lengths that count, with as many at each other."""
     counting = own(lengths, case.reach_of(arm, workload).usual)
-    return _whole(_needed(case, arm, discordance) * len(lengths) / max(1, len(counting)))
+    needed = _needed(case, arm, discordance)
+    return _whole(needed * len(lengths) / max(1, len(counting)))
 
 
 def _whole(items: float) -> int:
@@ -118,9 +130,10 @@ def _need(case: Case, arm: str, items: int, lengths: tuple[int, ...], *, already
     stored = asking.stored
     if stored is None:
         stored = dict.fromkeys(lengths, already // len(lengths))
-    had = [stored.get(each, 0) for each in lengths]
-    level = _level(items - already, had, unit=asking.per_context * asking.repetitions)
-    lacking = {each: max(0, level - number) for each, number in zip(lengths, had, strict=True)}
+    had = {each: stored.get(each, 0) for each in lengths}
+    unit = asking.per_context * asking.repetitions
+    level = _level(items - already, had.values(), unit=unit)
+    lacking = {each: max(0, level - number) for each, number in had.items()}
     minutes = asking.minutes(lacking)
     return Need(
         what=f"paired questions on {arm} at {words.lengths(lengths)}",
@@ -131,11 +144,17 @@ def _need(case: Case, arm: str, items: int, lengths: tuple[int, ...], *, already
     )
 
 
-def _level(missing: int, had: Sequence[int], *, unit: int) -> int:
-    """Return the least multiple of *unit* that *missing* more raise those of *had* to."""
-    filled = accumulate(sorted(had), initial=missing)
-    next(filled)
-    level = min(water / lengths for lengths, water in enumerate(filled, start=1))
+def _level(missing: int, had: Iterable[int], *, unit: int) -> int:
+    """Return the least multiple of *unit* that *missing* more raise those of *had* to.
+
+    Water that fills the k lowest lengths alone stands at a mean over these k. It stands lowest
+    where it has reached all that lie below it.
+    """
+    level = math.inf
+    water = missing
+    for lengths, number in enumerate(sorted(had), start=1):
+        water += number
+        level = min(level, water / lengths)
     return unit * math.ceil(level / unit)
 
 
@@ -177,8 +196,8 @@ def shares_by_length(
             columns = np.asarray(contexts, dtype=np.float64)
             represented.append(number * standing(lengths, columns))
     weights = np.sum(represented, axis=0) if represented else np.ones(len(lengths))
-    price = np.asarray(lengths, dtype=np.float64)
-    best = weights / np.sqrt(price)
+    # A question's price is its context.
+    best = weights / np.sqrt(lengths)
     least = LEAST_SHARE / len(lengths)
     floored = np.maximum(best / best.sum(), least)
     shares = floored / floored.sum()
@@ -193,14 +212,13 @@ def ladder(first: float | None, last: float | None, *, window: int | None) -> tu
     """
     longest = LONGEST
     if last is not None:
-        longest = 1024 * max(1, math.ceil(last / 1024))
+        longest = max(1024, _steps_above(last))
     if window is not None:
-        window_of_steps = window // 1024 * 1024
-        longest = max(1024, min(longest, window_of_steps))
+        longest = max(1024, min(longest, _steps_below(window)))
     shortest = max(SHORTEST, _holding(first or 0.0))
-    found = doubling(min(longest, shortest), longest)
+    *shorter, _ = doubling(min(longest, shortest), longest)
     # The longest speaks for one that is hardly shorter.
-    return tuple(each for each in found if each == longest or SLACK * each < longest)
+    return (*(each for each in shorter if SLACK * each < longest), longest)
 
 
 def _holding(tokens: float) -> int:

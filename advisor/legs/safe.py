@@ -37,11 +37,12 @@ def _alone(case: Case, arm: str, workload: str | None) -> Tested:
             Need(what=f"answers that pass the check '{failed.name}'"),
         )
     found = case.accuracy_of(arm, workload)
-    if found is None:
-        asked = any(each.arm == arm for each in case.evidence.accuracy)
-        reason = f"accuracy was not tested{' at these context lengths' if asked else ''}"
-        return _untested(margin, reason, questions.first(case, arm, workload))
-    return _judged(case, found)
+    if found is not None:
+        return _judged(case, found)
+    reason = "accuracy was not tested"
+    if any(each.arm == arm for each in case.evidence.accuracy):
+        reason = f"{reason} at these context lengths"
+    return _untested(margin, reason, questions.first(case, arm, workload))
 
 
 def _untested(margin: float, reason: str, need: Need) -> Tested:
@@ -90,9 +91,10 @@ def _with(own: Tested, parts: dict[str, Tested], *, level: float) -> Tested:
     harmed = _harmed(parts, level=level)
     if harmed is not None:
         return harmed
-    unsettled = {
-        name: each for name, each in parts.items() if each.p_for is None or each.p_for > level
-    }
+    unsettled = {}
+    for name, each in parts.items():
+        if each.p_for is None or each.p_for > level:
+            unsettled[name] = each
     return _undecided(own, unsettled) if unsettled else own
 
 
@@ -112,16 +114,14 @@ def _harmed(parts: dict[str, Tested], *, level: float) -> Tested | None:
 
 def _undecided(own: Tested, unsettled: dict[str, Tested]) -> Tested:
     """Return the server's criterion as open, with what would settle the workloads."""
-    state, reason = own.leg.state, own.leg.reason
-    if state not in ("unclear", "untested"):
-        state = "unclear"
-        reason = f"{reason}; undecided for {', '.join(unsettled)}"
-    settles: list[Need] = []
-    for each in unsettled.values():
-        settles.extend(each.if_unclear)
+    settles = [need for each in unsettled.values() for need in each.if_unclear]
     needs = tuple(dict.fromkeys(settles))
+    leg = replace(own.leg, needs=needs)
+    if leg.state not in ("unclear", "untested"):
+        reason = f"{leg.reason}; undecided for {', '.join(unsettled)}"
+        leg = replace(leg, state="unclear", reason=reason)
     return Tested(
-        leg=replace(own.leg, state=state, reason=reason, needs=needs),
+        leg=leg,
         p_for=max(each.p_for or 1.0 for each in unsettled.values()),
         p_against=own.p_against,
         if_unclear=needs,

@@ -7,6 +7,7 @@ history says of starts. No claim is lost to a control: a noisy one tells little.
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from advisor import words
 from advisor.case import Case, SpeedComparison, Tested
@@ -131,12 +132,9 @@ def more_replicas(case: Case, speed: SpeedComparison) -> Iterator[Need]:
     Only where pairs take turns on servers that run all the time.
     """
     pairs = 2 * (speed.in_turn or 0)
-    if (
-        pairs not in REPLICAS
-        or case.evidence.kind != "measured"
-        or is_confounded(case, speed.arm)
-        or speed.scatter.start == 0
-    ):
+    if pairs not in REPLICAS or case.evidence.kind != "measured":
+        return
+    if is_confounded(case, speed.arm) or speed.scatter.start == 0:
         return
     equal, faster = REPLICAS[pairs]
     arms = (case.evidence.reference, speed.arm)
@@ -180,29 +178,23 @@ def claim(relative: Estimate, *, margin: float) -> LegState:
 
 
 def _untested(case: Case, arm: str, workload: str | None) -> Tested:
+    """Return the criterion without a comparison: why there is none, and what brings one."""
     spoiled = case.spoiler("turn", arm, workload)
     if spoiled is not None:
         reason = f"{UNJUDGED}a validity check failed ({spoiled.name}: {spoiled.message})"
-        needs = (_checked_again(case, spoiled, arm, workload),)
+        need = _checked_again(case, spoiled, arm, workload)
     elif case.decisive == "task_ms" and case.comparison(arm, workload) is not None:
         tasks = case.task_figures(arm, workload)
         why = "" if tasks is None else tasks.unknown
         reason = f"task latency is not known: {why or 'the run does not say what ends a task'}"
-        needs = (Need(what="whole sessions, or windows that cover the turns of a task"),)
+        need = Need(what="whole sessions, or windows that cover the turns of a task")
     else:
         reason = "fewer than three block pairs"
-        needs = (
-            Need(
-                what=f"block pairs of {words.scope(workload)} on {arm}",
-                pairs=MIN_PAIRS,
-                step=MorePairs(pairs=MIN_PAIRS),
-            ),
-        )
-    return Tested(
-        leg=Leg(
-            name="pays", state="untested", margin=case.policy.min_change, reason=reason, needs=needs
-        )
-    )
+        what = f"block pairs of {words.scope(workload)} on {arm}"
+        need = Need(what=what, pairs=MIN_PAIRS, step=MorePairs(pairs=MIN_PAIRS))
+    margin = case.policy.min_change
+    leg = Leg(name="pays", state="untested", margin=margin, reason=reason, needs=(need,))
+    return Tested(leg=leg)
 
 
 def _unsized(speed: SpeedComparison) -> str:
@@ -221,25 +213,23 @@ def _checked_again(case: Case, gate: Gate, arm: str, workload: str | None) -> Ne
 
     More starts where the gate judged too few of them to end a comparison.
     """
-    speed = case.comparison(arm, gate.workload or workload)
-    if (
-        gate.name in OF_STARTS
-        and gate.workload is not None
-        and speed is not None
-        and speed.change.pairs < SURE_PAIRS
-    ):
-        more = SURE_PAIRS - speed.change.pairs
-        what = (
-            f"block pairs of {words.scope(workload)} on {arm}: of few starts, the check "
-            f"'{gate.name}' may be a false alarm"
-        )
-        return Need(
-            what=what,
-            pairs=more,
-            minutes=more * speed.minutes_per_pair,
-            step=MorePairs(pairs=SURE_PAIRS),
-        )
-    return Need(what=f"a rerun in which the check '{gate.name}' passes", step=Again())
+    again = Need(what=f"a rerun in which the check '{gate.name}' passes", step=Again())
+    if gate.name not in OF_STARTS or gate.workload is None:
+        return again
+    speed = case.comparison(arm, gate.workload)
+    if speed is None or speed.change.pairs >= SURE_PAIRS:
+        return again
+    more = SURE_PAIRS - speed.change.pairs
+    what = (
+        f"block pairs of {words.scope(workload)} on {arm}: of few starts, the check "
+        f"'{gate.name}' may be a false alarm"
+    )
+    return Need(
+        what=what,
+        pairs=more,
+        minutes=more * speed.minutes_per_pair,
+        step=MorePairs(pairs=SURE_PAIRS),
+    )
 
 
 def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
@@ -253,29 +243,23 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
     told = f"{what} {words.change(relative)}{_unsized(speed)}"
     if_unclear = (more_pairs(case, speed), *more_replicas(case, speed))
     state = claim(relative, margin=margin)
-    shown = margin
-    needs: tuple[Need, ...] = ()
+    leg = Leg(name="pays", state=state, estimate=relative, margin=margin, reason=told)
     match state:
         case "equal":
             shown = margin if relative.is_within(margin) else INDIFFERENT * margin
-            told += f", within ±{words.margin(shown)}"
+            leg = replace(leg, margin=shown, reason=f"{told}, within ±{words.margin(shown)}")
         case "unclear" if is_confounded(case, arm):
-            told += "; each arm stayed on one machine: let them change machines half way (--swap)"
-            needs = (_swapped(speed.change.pairs),)
+            remedy = "each arm stayed on one machine: let them change machines half way (--swap)"
+            pairs = speed.change.pairs
+            need = Need(what="arms that change machines half way", pairs=pairs, step=swap(pairs))
+            leg = replace(leg, reason=f"{told}; {remedy}", needs=(need,))
         case "unclear":
-            told += ", undecided"
-            needs = if_unclear
+            leg = replace(leg, reason=f"{told}, undecided", needs=if_unclear)
         case _:
             pass
     return Tested(
-        leg=Leg(
-            name="pays", state=state, estimate=relative, margin=shown, reason=told, needs=needs
-        ),
+        leg=leg,
         p_for=speed.spread.p_below(math.log1p(-margin)),
         p_against=speed.spread.p_above(math.log1p(margin)),
         if_unclear=if_unclear,
     )
-
-
-def _swapped(pairs: int) -> Need:
-    return Need(what="arms that change machines half way", pairs=pairs, step=swap(pairs))

@@ -84,6 +84,10 @@ class Tried:
             replay=replay,
         )
 
+    def holds(self, share: float) -> bool:
+        """Say whether *share* of its turns, or more, were within the service level."""
+        return self.within >= share * self.turns
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedLoad:
@@ -135,15 +139,15 @@ class Crossing:
     def at(self, arm: str, probability: float) -> float:
         """Return a quantile of the load that an arm carries."""
         order = np.argsort(self.loads, axis=None)
-        loads = self.loads.ravel()[order]
+        rising = self.loads.ravel()[order]
         reached = np.cumsum(self.weights[arm].ravel()[order])
-        place = int(np.searchsorted(reached, probability * reached[-1]))
-        return float(loads[min(place, loads.size - 1)])
+        place = np.searchsorted(reached, probability * reached[-1])
+        return float(rising[min(place, rising.size - 1)])
 
     def limit(self, arm: str, *, level: float = LEVEL) -> CarriedLoad:
         """Return the load that an arm carries, with its interval at the confidence *level*."""
         trials = self.trials[arm]
-        held = [each.load for each in trials if each.within >= self.share * each.turns]
+        held = [each.load for each in trials if each.holds(self.share)]
         low = self.at(arm, (1 - level) / 2)
         high = self.at(arm, (1 + level) / 2)
         if not held:
@@ -161,19 +165,17 @@ def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing
     """
     every = [each for own in trials.values() for each in own]
     tried = np.log([each.load for each in every])
-    halves = np.arange(tried.min() - BEYOND, tried.max() + BEYOND, STEP)
+    lowest = tried.min() - BEYOND
+    highest = tried.max() + BEYOND
+    halves = np.arange(lowest, highest, STEP)
     likely: dict[str, Floats] = {}
     evidence: dict[str, Floats] = {}
     for arm, own in trials.items():
-        likelihoods = [_likelihood(each, halves, share=share) for each in own]
-        logs = [np.log(each + 1e-12) for each in likelihoods]
+        logs = [_log_likelihood(each, halves, share=share) for each in own]
         likely[arm] = np.sum(logs, axis=0)
         evidence[arm] = scipy.special.logsumexp(likely[arm], axis=2, keepdims=True)
-    usual = MODELLED if all(each.is_modelled for each in every) else USUAL
-    # the grid is even in the log of the scatter
-    half_normal = 0.5 * np.log(2 / np.pi) - (SCATTER / usual) ** 2 / 2 - np.log(usual)
-    prior = half_normal + np.log(SCATTER)
     # Slope and scatter are those of all arms: the others' evidence is an arm's prior.
+    prior = _prior(MODELLED if all(each.is_modelled for each in every) else USUAL)
     together = prior + np.sum(list(evidence.values()), axis=0)
     weights = {}
     for arm in trials:
@@ -185,10 +187,18 @@ def crossing(trials: Mapping[str, Sequence[Tried]], *, share: float) -> Crossing
     return Crossing(trials=trials, share=share, loads=loads, weights=weights)
 
 
-def _likelihood(trial: Tried, halves: Floats, *, share: float) -> Floats:
+def _prior(usual: float) -> Floats:
+    """Return the log of the prior of the scatter: half-normal, with the scale *usual*."""
+    half_normal = 0.5 * np.log(2 / np.pi) - (SCATTER / usual) ** 2 / 2 - np.log(usual)
+    # The grid is even in the log of the scatter.
+    density: Floats = half_normal + np.log(SCATTER)
+    return density
+
+
+def _log_likelihood(trial: Tried, halves: Floats, *, share: float) -> Floats:
     """Return how likely a trial is, by slope, scatter and where (*halves*) half of the turns hold.
 
-    Likelihoods are relative to the best, which is 1. That of a trial without a draw of its own is
+    It is the log of the likelihood over the best. That of a trial without a draw of its own is
     binomial; the draw moves its curve, so it is averaged over normal moves.
     """
     ceiling = 1 - (1 - share) / 2  # half way between the wanted share and 1
@@ -205,4 +215,5 @@ def _likelihood(trial: Tried, halves: Floats, *, share: float) -> Floats:
     # The curve stays as it is beyond both ends of the grid.
     padded = np.pad(unmoved, ((0, 0), (FARTHEST, FARTHEST)), mode="edge")
     around = np.lib.stride_tricks.sliding_window_view(padded, steps.size, axis=1)
-    return np.swapaxes(around @ moves.T, 1, 2)
+    moved = np.swapaxes(around @ moves.T, 1, 2)
+    return np.log(moved + 1e-12)

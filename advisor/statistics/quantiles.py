@@ -58,10 +58,11 @@ def quantile(
     most = binomial_quantile((1 + level) / 2, count, q)
     first = math.floor(fewest / count * n) - 1
     last = math.ceil(most / count * n)
+    high = ordered[last] if last < n else np.inf
     return Estimate(
         value=value,
         low=float(ordered[first]) if first >= 0 else None,
-        high=float(ordered[last]) if last < n and math.isfinite(ordered[last]) else None,
+        high=float(high) if math.isfinite(high) else None,
         n=sessions,
         unit=unit,
         method=f"order statistics of {n} calls in {sessions} sessions, effective {effective:.0f}",
@@ -99,16 +100,13 @@ def binomial(trials: int, chance: float) -> tuple[Ints, Floats]:
 def wilson(successes: int, trials: int, *, level: float) -> tuple[float, float]:
     """Return Wilson's interval of a share."""
     share = successes / trials
-    square = normal_reach(level) ** 2
-    middle = share + square / (2 * trials)
-    variance = share * (1 - share) / trials + square / (4 * trials**2)
-    reach = math.sqrt(square * variance)
-    whole = 1 + square / trials
-    low, high = 0.0, 1.0
-    if successes:
-        low = (middle - reach) / whole
-    if successes < trials:
-        high = (middle + reach) / whole
+    z2 = normal_reach(level) ** 2
+    middle = share + z2 / (2 * trials)
+    variance = share * (1 - share) / trials + z2 / (4 * trials**2)
+    reach = math.sqrt(z2 * variance)
+    whole = 1 + z2 / trials
+    low = (middle - reach) / whole if successes else 0.0
+    high = (middle + reach) / whole if successes < trials else 1.0
     return low, high
 
 
@@ -153,9 +151,13 @@ class Tail:
         rank = math.ceil(self.q * pooled.size) - 1
         bound = np.partition(pooled, rank)[rank]
         blocks = int(max(their_blocks.max(), my_blocks.max())) + 1
-        their_share = np.bincount(their_blocks, weights=theirs > bound, minlength=blocks)
-        my_share = np.bincount(my_blocks, weights=scaled > bound, minlength=blocks)
-        more = my_share / mine.size - their_share / theirs.size
+
+        def share_above(values: Floats, block: Ints) -> Floats:
+            """Return which share of a sample lies above the bound, block by block."""
+            above = np.bincount(block, weights=values > bound, minlength=blocks)
+            return above / values.size
+
+        more = share_above(scaled, my_blocks) - share_above(theirs, their_blocks)
         deviation = float(more.std(ddof=1))
         if not deviation or not math.isfinite(bound):
             return 1.0
@@ -180,8 +182,7 @@ def independent(values: Floats, blocks: Ints, q: float) -> float:
 
     Turns of one block (0, 1, …) resemble each other.
     """
-    bound = np.quantile(values, q, method="inverted_cdf")
-    is_above = (values > bound).astype(np.float64)
+    is_above = (values > _end(values, q)).astype(np.float64)
     share = float(is_above.mean())
     if not 0 < share < 1 or not blocks.max():
         return float(values.size if share else 0)
@@ -198,20 +199,25 @@ def tails(
     blocks = np.intersect1d(reference_blocks, arm_blocks)
     theirs = _in_blocks(reference, reference_blocks, blocks)
     mine = _in_blocks(arm, arm_blocks, blocks)
-    if blocks.size < FEWEST_BLOCKS or not theirs[0].size or not mine[0].size:
+    samples = (theirs, mine)
+    if blocks.size < FEWEST_BLOCKS or any(values.size == 0 for values, _ in samples):
         return (), 0.0
     turns = 0.0
     found = []
     for q in TAILS:
-        turns = min(independent(*theirs, q), independent(*mine, q))
+        turns = min(independent(*sample, q) for sample in samples)
         if turns < least_sessions(q):
             continue
-        their_end = float(np.quantile(theirs[0], q, method="inverted_cdf"))
-        my_end = float(np.quantile(mine[0], q, method="inverted_cdf"))
+        their_end, my_end = (_end(values, q) for values, _ in samples)
         is_known = math.isfinite(their_end) and their_end > 0
         ratio = my_end / their_end if is_known else 1.0
-        found.append(Tail(q=q, turns=turns, ratio=ratio, samples=(theirs, mine)))
+        found.append(Tail(q=q, turns=turns, ratio=ratio, samples=samples))
     return tuple(found), turns
+
+
+def _end(values: Floats, q: float) -> float:
+    """Return quantile *q* of *values*: one of them, so that infinite ones count."""
+    return float(np.quantile(values, q, method="inverted_cdf"))
 
 
 def _in_blocks(values: Floats, where: Ints, blocks: Ints) -> tuple[Floats, Ints]:
