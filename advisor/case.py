@@ -173,6 +173,10 @@ class Tested:
     p_against: float | None = None
     if_unclear: tuple[Need, ...] = ()  # what settles it, should it be open
 
+    def is_shown(self, level: float) -> bool:
+        """Say whether the claim for the arm is shown at a one-sided *level*."""
+        return self.p_for is not None and self.p_for <= level
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:

@@ -28,15 +28,18 @@ ALIKE = 1.02
 
 
 def _key(case: Case, verdict: ArmVerdict, ends: Sequence[float]) -> tuple[int, float, float, float]:
+    """Return what orders verdicts: the word, how far it holds, then what decides."""
     capacity = case.capacity_of(verdict.arm, None)
     speed = case.speed(verdict.arm, None, case.decisive)
+    rank = _RANK[verdict.verdict]
     reaches = max(each for each in ends if each <= ALIKE * _end(verdict))
-    needed = None if capacity is None else capacity.gpus_at_peak
-    gpus = math.inf if needed is None else needed.value
+    gpus = math.inf
+    if capacity is not None and capacity.gpus_at_peak is not None:
+        gpus = capacity.gpus_at_peak.value
     change = 0.0 if speed is None else speed.change.relative.value
-    if case.decided_by != "gpus":
-        return _RANK[verdict.verdict], -reaches, change, gpus
-    return _RANK[verdict.verdict], -reaches, gpus, change
+    if case.decided_by == "gpus":
+        return rank, -reaches, gpus, change
+    return rank, -reaches, change, gpus
 
 
 def _end(verdict: ArmVerdict) -> float:
@@ -48,35 +51,33 @@ def _end(verdict: ArmVerdict) -> float:
 def _headline(case: Case, best: ArmVerdict) -> str:
     if best.holds_to is None:
         return _said(case, best, "")
-    found = refusal(case.evidence, best.arm)
-    then = (
-        "test it further beyond"
-        if found is None
-        else f"it takes none above {words.length(found.to)}"
-    )
-    return f"{_said(case, best, f' for contexts up to {words.length(best.holds_to)}')}; {then}"
+    said = _said(case, best, f" for contexts up to {words.length(best.holds_to)}")
+    refused = refusal(case.evidence, best.arm)
+    if refused is None:
+        return f"{said}; test it further beyond"
+    return f"{said}; it takes none above {words.length(refused.to)}"
 
 
 def _said(case: Case, best: ArmVerdict, to: str) -> str:
     reference = case.evidence.reference
     match best.verdict:
+        case "use" if best.canary:
+            return f"canary {best.arm}{to}, then roll out"
         case "use":
-            if best.canary:
-                return f"canary {best.arm}{to}, then roll out"
             return f"use {best.arm}{to}"
         case "calibrate":
             return f"stay on {reference}; calibrate {best.arm}, then test it again"
         case "test further":
             return f"stay on {reference}; test {best.arm} further"
+        case "no difference" if case.evidence.arm(best.arm).twin:
+            return f"stay on {reference}: {best.arm} says that it is the same; check its flags"
         case "no difference":
-            if any(each.twin for each in case.evidence.arms if each.name == best.arm):
-                return f"stay on {reference}: {best.arm} says that it is the same; check its flags"
             return f"stay on {reference}: {best.arm} makes no difference{to}"
         case "avoid":
-            mended = f"; {best.remedy}, then test it again" if best.remedy else ""
+            remedy = f"; {best.remedy}, then test it again" if best.remedy else ""
             broken = description(case, best.arm)
             why = "" if broken is None else f", which is {broken}"
-            return f"stay on {reference}: avoid {best.arm}{to}{why}{mended}"
+            return f"stay on {reference}: avoid {best.arm}{to}{why}{remedy}"
 
 
 def _unmet(case: Case) -> str:
@@ -86,13 +87,13 @@ def _unmet(case: Case) -> str:
         return f"no arm meets {found[0].limits}, even with one session"
     if not case.is_unmet_as_played:
         return ""
-    known = [(each.arm, each.agents_per_gpu) for each in found if each.agents_per_gpu is not None]
-    held = [f"{arm} does up to {math.floor(agents.value)} agents per GPU" for arm, agents in known]
-    return f"no arm meets {found[0].limits} at the load that was played" + _after(held)
-
-
-def _after(held: Sequence[str]) -> str:
-    return f"; {', '.join(held)}" if held else ""
+    said = f"no arm meets {found[0].limits} at the load that was played"
+    held = []
+    for each in found:
+        if each.agents_per_gpu is not None:
+            agents = math.floor(each.agents_per_gpu.value)
+            held.append(f"{each.arm} does up to {agents} agents per GPU")
+    return f"{said}; {', '.join(held)}" if held else said
 
 
 def _why(case: Case, best: ArmVerdict, other: ArmVerdict) -> str:
@@ -107,15 +108,16 @@ def _why(case: Case, best: ArmVerdict, other: ArmVerdict) -> str:
 
 def _slower(case: Case, arm: str, classes: Sequence[ArmVerdict]) -> dict[str, float]:
     """Return what each class that loses on *arm* adds at least to the mix's turn latency."""
-    shares, out = dict(case.shares), {}
+    shares = dict(case.shares)
+    added = {}
     for each in classes:
         if each.arm != arm or each.workload is None:
             continue
         speed = case.speed(arm, each.workload)
         slower = 0.0 if speed is None else max(0.0, speed.change.relative.low or 0.0)
         if slower > 0 or each.verdict == "avoid":
-            out[each.workload] = shares[each.workload] * slower
-    return out
+            added[each.workload] = shares[each.workload] * slower
+    return added
 
 
 def _spare(case: Case, arm: str) -> float | None:
@@ -172,11 +174,8 @@ def choose(case: Case, server: Sequence[ArmVerdict], classes: Sequence[ArmVerdic
     """Return the choice among the verdicts on the whole server."""
     reference = case.evidence.reference
     ends = tuple(map(_end, server))
-    ranked = sorted(server, key=lambda each: _key(case, each, ends))
-    best = ranked[0]
-    used = best.verdict == "use"
-    other = ranked[1] if len(ranked) > 1 else None
-    if not used:
+    best, *others = sorted(server, key=lambda each: _key(case, each, ends))
+    if best.verdict != "use":
         return Choice(
             arm=reference,
             verdict=best.verdict,
@@ -192,8 +191,8 @@ def choose(case: Case, server: Sequence[ArmVerdict], classes: Sequence[ArmVerdic
         verdict="use",
         canary=best.canary,
         headline=_headline(case, best),
-        runner_up=reference if other is None else other.arm,
-        why_it_lost=best.pays.reason if other is None else _why(case, best, other),
+        runner_up=others[0].arm if others else reference,
+        why_it_lost=_why(case, best, others[0]) if others else best.pays.reason,
         split_pools=split_if_used(case, best.arm, classes),
         holds_to=best.holds_to,
     )

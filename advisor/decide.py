@@ -34,9 +34,8 @@ def gate_results(evidence: Evidence, policy: Policy) -> tuple[Gate, ...]:
 def _unspoiled(evidence: Evidence, seen: Sequence[Gate], what: Spoiled) -> Evidence:
     """Return *evidence* without the sweeps of arms that failed a gate on *what*."""
     failed = {gate.arm for gate in seen if gate.status == "fail" and what in gate.spoils}
-    return replace(
-        evidence, sweeps=tuple(sweep for sweep in evidence.sweeps if sweep.arm not in failed)
-    )
+    sound = tuple(sweep for sweep in evidence.sweeps if sweep.arm not in failed)
+    return replace(evidence, sweeps=sound)
 
 
 def assess(evidence: Evidence, policy: Policy) -> Case:
@@ -154,17 +153,20 @@ def _next_replica(case: Case, choice: Choice) -> Iterator[str]:
 
 def _changes(case: Case) -> tuple[Change, ...]:
     """Return every comparison with the interval that decides about it."""
-    names = ((each.arm, each.workload, each.change.metric) for each in case.speeds)
-    found = present(case.comparison(*name) for name in names if name[2] != "task_ms")
+    of_calls = (each for each in case.speeds if each.change.metric != "task_ms")
+    found = present(
+        case.comparison(each.arm, each.workload, each.change.metric) for each in of_calls
+    )
     return tuple(each.change for each in found)
 
 
 def _tasks(case: Case) -> tuple[TaskFigures, ...]:
     """Return the tasks of every arm, each with its change against the reference."""
-    found = ((each, case.comparison(each.arm, each.workload, "task_ms")) for each in case.tasks)
-    return tuple(
-        replace(each, change=None if speed is None else speed.change) for each, speed in found
-    )
+    out = []
+    for each in case.tasks:
+        speed = case.comparison(each.arm, each.workload, "task_ms")
+        out.append(replace(each, change=None if speed is None else speed.change))
+    return tuple(out)
 
 
 def _only_reference(case: Case) -> Choice:

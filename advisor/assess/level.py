@@ -75,12 +75,10 @@ def _state(
 
 def _carries_one(agents_per_gpu: Estimate, gpus: float) -> bool | None:
     """Say whether a server of *gpus* GPUs carries one agent; None where a search leaves it open."""
-    low, high = agents_per_gpu.low, agents_per_gpu.high
-    if low is not None and low * gpus >= 1:
+    agents = agents_per_gpu.transformed(lambda each: each * gpus)
+    if agents.low is not None and agents.low >= 1:
         return True
-    if high is not None and high * gpus < 1:
-        return False
-    return None
+    return False if agents.is_below(1) else None
 
 
 def _state_alone(trials: Sequence[CapacityPoint], slo: ServiceLimits) -> LegState:

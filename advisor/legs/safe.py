@@ -91,10 +91,7 @@ def _with(own: Tested, parts: dict[str, Tested], *, level: float) -> Tested:
     harmed = _harmed(parts, level=level)
     if harmed is not None:
         return harmed
-    unsettled = {}
-    for name, each in parts.items():
-        if each.p_for is None or each.p_for > level:
-            unsettled[name] = each
+    unsettled = {name: each for name, each in parts.items() if not each.is_shown(level)}
     return _undecided(own, unsettled) if unsettled else own
 
 
