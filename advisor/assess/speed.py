@@ -261,7 +261,7 @@ def _tables(
 ) -> dict[str | None, PairTable]:
     """Return the pairs of each class that has enough of them, and those of the mix (None)."""
     of_classes = {each.workload: each.table(metric) for each in matched}
-    found: dict[str | None, PairTable | None] = {**of_classes}
+    found: dict[str | None, PairTable | None] = dict(of_classes.items())
     found[None] = paired.mixture((table, shares[name]) for name, table in of_classes.items())
     return {scope: table for scope, table in found.items() if table is not None}
 

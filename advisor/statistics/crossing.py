@@ -216,4 +216,5 @@ def _log_likelihood(trial: Tried, halves: Floats, *, share: float) -> Floats:
     padded = np.pad(unmoved, ((0, 0), (FARTHEST, FARTHEST)), mode="edge")
     around = np.lib.stride_tricks.sliding_window_view(padded, steps.size, axis=1)
     moved = np.swapaxes(around @ moves.T, 1, 2)
-    return np.log(moved + 1e-12)
+    logs: Floats = np.log(moved + 1e-12)
+    return logs

@@ -157,8 +157,8 @@ def _is_bent(bend_p: float | None) -> bool:
 
 def _whole_cells(filled: Bools) -> tuple[Bools, Bools]:
     """Return the pairs and the lengths to fit, which have no empty cell among them."""
-    lengths: Bools = filled.mean(axis=0) > 0.5
-    pairs: Bools = filled[:, lengths].all(axis=1)
+    lengths = np.asarray(filled.mean(axis=0) > 0.5)
+    pairs = np.asarray(filled[:, lengths].all(axis=1))
     if not pairs.any():
         pairs = np.ones_like(pairs)
         lengths = np.asarray(filled.all(axis=0))
