@@ -60,6 +60,7 @@ def _headline(case: Case, best: ArmVerdict) -> str:
 
 def _said(case: Case, best: ArmVerdict, to: str) -> str:
     reference = case.evidence.reference
+    arms = case.evidence.arms
     match best.verdict:
         case "use" if best.canary:
             return f"canary {best.arm}{to}, then roll out"
@@ -69,7 +70,7 @@ def _said(case: Case, best: ArmVerdict, to: str) -> str:
             return f"stay on {reference}; calibrate {best.arm}, then test it again"
         case "test further":
             return f"stay on {reference}; test {best.arm} further"
-        case "no difference" if case.evidence.arm(best.arm).twin:
+        case "no difference" if any(each.twin and each.name == best.arm for each in arms):
             return f"stay on {reference}: {best.arm} says that it is the same; check its flags"
         case "no difference":
             return f"stay on {reference}: {best.arm} makes no difference{to}"
