@@ -14,7 +14,7 @@ from agentload.importers.parts import chat, fields
 from agentload.importers.parts.chat import ContextPiece
 from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue
 from agentload.importers.parts.fields import agents_usage
-from agentload.importers.parts.files import parse_json
+from agentload.importers.parts.files import as_object, as_text, parse_json
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.order import in_order
 from agentload.model.trace import Session, Wait
@@ -58,13 +58,12 @@ def entries(intake: Intake, records: Iterable[tuple[str, Record]]) -> Iterator[T
     for number, (place, record) in enumerate(records):
         if record.get("type") == "session":
             continue
-        own = record.get("id")
-        parent = record.get("parentId", before)
+        own = as_text(record.get("id"))
         blank = TranscriptEntry(
-            id=own if isinstance(own, str) else f"#{number}",
-            parent=parent if isinstance(parent, str) else None,
+            id=f"#{number}" if own is None else own,
+            parent=as_text(record.get("parentId", before)),
             place=place,
-            at_s=fields.seconds(record.get("timestamp")),
+            at_s=fields.stamp(record),
         )
         before = blank.id
         yield _entry(intake, record, blank)
@@ -92,25 +91,26 @@ def play(
         known[entry.id] = entry
         tip = entry.id
         if entry.compacts is not None:
-            dialogue.restart(_context(dialogue.intake, known, entry.id, entry.place))
-        elif entry.timing is None:
+            dialogue.restart(_context(dialogue.intake, known, tip, entry.place))
+            continue
+        if entry.timing is None:
             dialogue.add(entry.pieces)
             is_heartbeat = is_heartbeat or entry.is_heartbeat
-        else:
-            usage = entry.usage or CallUsage()
-            if entry.grows is not None:
-                dialogue.grow(usage.prompt or 1, entry.grows)
-            dialogue.call(
-                timing=entry.timing,
-                usage=usage,
-                answer=entry.pieces,
-                place=entry.place,
-                model=None if entry.model == main else entry.model,
-                event="heartbeat" if is_heartbeat else None,
-                asked="schedule" if is_heartbeat else entry.asked or asked,
-                joins=_complete(open_joins, entry.timing.sent_s),
-            )
-            is_heartbeat = False
+            continue
+        usage = entry.usage or CallUsage()
+        if entry.grows is not None:
+            dialogue.grow(usage.prompt or 1, entry.grows)
+        dialogue.call(
+            timing=entry.timing,
+            usage=usage,
+            answer=entry.pieces,
+            place=entry.place,
+            model=None if entry.model == main else entry.model,
+            event="heartbeat" if is_heartbeat else None,
+            asked="schedule" if is_heartbeat else entry.asked or asked,
+            joins=_complete(open_joins, entry.timing.sent_s),
+        )
+        is_heartbeat = False
 
 
 def _complete(joins: deque[tuple[float, str]], by_s: float | None) -> list[tuple[float, str]]:
@@ -205,19 +205,19 @@ def _message(intake: Intake, message: Record, blank: TranscriptEntry) -> Transcr
         case "branchSummary" | "compactionSummary":
             return replace(blank, pieces=_text_of_user(intake, message.get("summary")))
         case _:
-            text = chat.text_of(message.get("content")) if role == "user" else ""
+            is_heartbeat = role == "user" and _HEARTBEAT in chat.text_of(message.get("content"))
             return replace(
                 blank,
                 pieces=tuple(chat.pieces(intake, chat.role_of(role), message)),
                 child=_child(message),
-                is_heartbeat=_HEARTBEAT in text,
+                is_heartbeat=is_heartbeat,
             )
 
 
 def _answer(intake: Intake, message: Record, blank: TranscriptEntry) -> TranscriptEntry:
-    model = message.get("model")
+    model = as_text(message.get("model"))
     counts = message.get("usage")
-    if str(model) in _MIRRORS:
+    if model in _MIRRORS:
         intake.notes.drop("an answer not from a model (a copy of what was delivered)")
         return blank
     pieces = tuple(chat.pieces(intake, "assistant", message))
@@ -228,23 +228,22 @@ def _answer(intake: Intake, message: Record, blank: TranscriptEntry) -> Transcri
         return blank
     if not usage.output and not usage.prompt:
         intake.notes.meet(blank.place, "an answer without usage")
-    sent_s = fields.seconds(message.get("timestamp"))
+    sent_s = fields.stamp(message)
     return replace(
         blank,
         pieces=pieces,
         timing=CallTiming(sent_s=blank.at_s if sent_s is None else sent_s, done_s=blank.at_s),
         usage=usage,
-        model=model if isinstance(model, str) else None,
+        model=model,
     )
 
 
 def _child(message: Record) -> str | None:
     if message.get("toolName") != "sessions_spawn":
         return None
-    for found in (message.get("details"), parse_json(chat.text_of(message.get("content")))):
-        if isinstance(found, dict) and isinstance(found.get("childSessionKey"), str):
-            return str(found["childSessionKey"])
-    return None
+    said = parse_json(chat.text_of(message.get("content")))
+    keys = (as_object(found).get("childSessionKey") for found in (message.get("details"), said))
+    return fields.first_known(map(as_text, keys))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -320,9 +319,7 @@ def _above(
         return None
     found = by_key.get(transcript.spawned_by, ())
     earlier = [one for one in found if one.began_s <= transcript.began_s]
-    if earlier:
-        return max(earlier, key=_began)
-    return found[0] if found else None
+    return max(earlier or found[:1], key=_began, default=None)
 
 
 def _family(
@@ -371,6 +368,4 @@ def _last_done(calls: Iterable[TranscriptEntry], until_s: float) -> float:
     ends = [call.timing.done_s for call in calls if call.timing is not None]
     known = [end_s for end_s in ends if end_s is not None]
     earlier = [end_s for end_s in known if end_s <= until_s]
-    if earlier:
-        return max(earlier)
-    return min(known, default=until_s)
+    return max(earlier, default=min(known, default=until_s))
