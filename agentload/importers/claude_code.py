@@ -11,10 +11,10 @@ beyond its messages, assumed to be the same for a project and version, or a kind
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -26,6 +26,8 @@ from agentload.importers.parts import (
     Head,
     ImportNotes,
     Intake,
+    Placed,
+    Record,
     TranscriptEntry,
     chat,
     fields,
@@ -36,7 +38,6 @@ from agentload.importers.parts import (
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl",)
-Record = dict[str, Any]
 _KNOWN: Final = frozenset(
     {
         "agent-color",
@@ -169,7 +170,7 @@ def _by_agent(found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, str, R
         yield agent, place, record
 
 
-def _known(intake: Intake, found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, Record]]:
+def _known(intake: Intake, found: Iterable[tuple[str, Record]]) -> Placed[Record]:
     """Pass lines through and count those of an unknown type."""
     for place, record in found:
         if str(record.get("type")) not in _KNOWN:
@@ -268,7 +269,7 @@ def _pieces(intake: Intake, record: Record) -> Iterator[ContextPiece]:
         yield from chat.pieces(intake, "user", message)
     elif record.get("type") == "attachment":
         text = msgspec.json.encode(record.get("attachment")).decode()
-        yield ContextPiece(role="user", tokens=intake.length(text), key=intake.name("user", text))
+        yield chat.words(intake, "user", text)
 
 
 def _ids(message: Record, kind: str, name: str) -> list[str]:
@@ -283,41 +284,33 @@ def _sub_agent(record: Record) -> str | None:
 
 def _entries(intake: Intake, node: _Node, seen: set[int]) -> Iterator[TranscriptEntry]:
     parent = None if node.parent is None else node.parent.tip
-    common: dict[str, Any] = {
-        "id": node.id,
-        "parent": parent,
-        "place": node.place,
-        "at_s": node.done_s,
-    }
     said = tuple(node.said)
+    entry = TranscriptEntry(
+        id=node.id, parent=parent, place=node.place, at_s=node.done_s, pieces=said
+    )
     if node.usage is None:
-        yield TranscriptEntry(**common, pieces=said)
+        yield entry
     elif node.model == "<synthetic>":
         intake.notes.drop("an answer not from a model (an error shown to the user)")
-        yield TranscriptEntry(**common)
+        yield replace(entry, pieces=())
     elif node.name in seen:
         intake.notes.drop("a call repeated from an earlier file (a resumed session)")
-        yield TranscriptEntry(**common, pieces=said)
+        yield entry
     else:
         seen.add(node.name)
-        usage = _usage(intake, node, said)
-        yield TranscriptEntry(
-            **common,
-            pieces=said,
+        yield replace(
+            entry,
             timing=CallTiming(sent_s=node.sent_s, done_s=node.done_s),
-            usage=usage,
+            usage=_usage(intake, node, said),
             model=node.model,
         )
-    for number, (pieces, child) in enumerate(node.more):
-        above = node.id if not number else f"{node.id}/{number}"
+    above = node.id
+    for number, (pieces, child) in enumerate(node.more, start=1):
+        own = f"{node.id}/{number}"
         yield TranscriptEntry(
-            id=f"{node.id}/{number + 1}",
-            parent=above,
-            place=node.place,
-            at_s=node.last_s,
-            pieces=pieces,
-            child=child,
+            id=own, parent=above, place=node.place, at_s=node.last_s, pieces=pieces, child=child
         )
+        above = own
 
 
 def _usage(intake: Intake, node: _Node, said: Sequence[ContextPiece]) -> CallUsage:

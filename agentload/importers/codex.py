@@ -24,6 +24,7 @@ from agentload.importers.parts import (
     Head,
     ImportNotes,
     Intake,
+    Record,
     TranscriptEntry,
     chat,
     fields,
@@ -55,7 +56,6 @@ _RESULTS: Final = frozenset(
     {"function_call_output", "custom_tool_call_output", "tool_search_output"}
 )
 _SILENT: Final = frozenset({"ghost_snapshot", "compaction", "compaction_summary"})
-Record = dict[str, Any]
 
 
 def sniff(head: Head) -> float:

@@ -24,6 +24,7 @@ from agentload.importers.parts import (
     Head,
     ImportNotes,
     Intake,
+    Record,
     SpokenCall,
     chat,
     fields,
@@ -57,7 +58,6 @@ _SPAN: Final = (("trace_id", "spans"), ("span_id", "attributes"), ("context", "a
 """Fields of a record that is a span, or has some."""
 _AT: Final = ("timeUnixNano", "time_unix_nano", "timestamp")
 Kind = Literal["chat", "agent", "tool", "other"]
-Attributes = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class Span:
     parent: str | None
     start_s: float
     end_s: float
-    attributes: Attributes
+    attributes: Record
     events: tuple[tuple[str, float | None], ...] = ()
 
 
@@ -100,7 +100,7 @@ def _conversations(intake: Intake) -> dict[str, str]:
     """Find the conversations of traces in a first pass over all files."""
     found: dict[str, str] = {}
     for path in intake.files:
-        for _, record in files.records(path, dict[str, Any], ImportNotes("lenient")):
+        for _, record in files.records(path, Record, ImportNotes("lenient")):
             for span in spans(record):
                 if span is None:
                     continue
@@ -111,7 +111,7 @@ def _conversations(intake: Intake) -> dict[str, str]:
 
 
 def _rows(intake: Intake, names: Mapping[str, str]) -> Iterator[_Row]:
-    for place, record in intake.records(dict[str, Any]):
+    for place, record in intake.records(Record):
         for span in spans(record):
             if span is None:
                 intake.notes.skip(place, "a span without an id or a time")
@@ -133,7 +133,7 @@ def _rows(intake: Intake, names: Mapping[str, str]) -> Iterator[_Row]:
             yield row
 
 
-def _kind(attributes: Attributes) -> Kind:
+def _kind(attributes: Record) -> Kind:
     operation = fields.first(attributes, "gen_ai.operation.name", "llm.request.type")
     if str(operation) in _CHATS:
         return "chat"
@@ -223,11 +223,11 @@ def _entries(rows: Sequence[_Row]) -> list[transcripts.TranscriptEntry]:
     return list(requests.entries(calls, calls[0].id))
 
 
-def _numbered(said: Attributes, name: str) -> list[dict[str, Any]]:
+def _numbered(said: Record, name: str) -> list[Record]:
     """Read messages that older instrumentations split into attributes,
     such as gen_ai.prompt.0.role and gen_ai.prompt.0.content.
     """
-    found: list[dict[str, Any]] = []
+    found: list[Record] = []
     for number in count():
         role = f"{name}.{number}.role"
         content = f"{name}.{number}.content"
@@ -237,7 +237,7 @@ def _numbered(said: Attributes, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def spans(record: Attributes) -> Iterator[Span | None]:
+def spans(record: Record) -> Iterator[Span | None]:
     """Yield a record's spans; None for one without an id or a time."""
     for resource in _objects(record, "resourceSpans", "resource_spans"):
         for scope in _objects(resource, "scopeSpans", "scope_spans", "instrumentationLibrarySpans"):
@@ -249,12 +249,12 @@ def spans(record: Attributes) -> Iterator[Span | None]:
         yield _span(record, None)
 
 
-def _objects(found: Attributes, *names: str) -> list[dict[str, Any]]:
+def _objects(found: Record, *names: str) -> list[Record]:
     """Return the objects in the first of these fields that there is."""
     return files.objects(next((found[name] for name in names if name in found), None))
 
 
-def _span(found: Attributes, trace: object) -> Span | None:
+def _span(found: Record, trace: object) -> Span | None:
     context = files.as_object(found.get("context"))
     own = fields.first(found, "spanId", "span_id") or context.get("span_id")
     trace = fields.first(found, "traceId", "trace_id") or context.get("trace_id") or trace
@@ -280,7 +280,7 @@ def _span(found: Attributes, trace: object) -> Span | None:
     )
 
 
-def _attributes(found: object) -> Attributes:
+def _attributes(found: object) -> Record:
     if isinstance(found, dict):
         return found
     return {str(each.get("key")): _value(each.get("value")) for each in files.objects(found)}

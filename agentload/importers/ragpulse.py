@@ -10,12 +10,12 @@ Contexts are assembled in this order: system prompt, passages, web search, histo
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from agentload.errors import TraceError
-from agentload.importers.parts import ContextPiece, Grid, Head, Intake, records, requests
+from agentload.importers.parts import ContextPiece, Grid, Head, Intake, Record, records, requests
 from agentload.model.trace import Role, Session
 from agentload.plugins import Count, Positive, Seconds
 
@@ -64,7 +64,7 @@ def sessions(intake: Intake, *, grid: Grid = "keep") -> Iterator[Session]:
 
 
 def _lengths(intake: Intake, path: Path) -> Iterator[tuple[int, int]]:
-    for place, row in records(path, dict[str, Any], intake.notes):
+    for place, row in records(path, Record, intake.notes):
         ids = [value for name, value in row.items() if name.endswith("_id")]
         length = row.get("token_length")
         if len(ids) == 1 and isinstance(ids[0], int) and isinstance(length, int) and length >= 0:

@@ -19,16 +19,16 @@ from agentload.report.charts.spec import Band, ChartAxis, Lanes, LaneSpan, RuleL
 from agentload.report.formats.html import environment, security_policy, style
 from agentload.report.formats.json import plain
 from agentload.report.formats.md import render as as_markdown
-from agentload.report.parts import Cell, Listing, Table, Tone, table
+from agentload.report.parts import Cell, Listing, Table, Tone, in_grey, table
 from agentload.report.record import Measured, Missing, Row, rows
 from agentload.report.sections.arms import need, words
 from agentload.report.sections.opening import BANNERS, HEADINGS
+from agentload.report.sections.rows import ABSENT
 from agentload.report.sections.view import first
 
 GIB: Final = 1 << 30
-NOT_SEEN: Final = Cell(text="not observed", tone="muted")
-TOO_FEW: Final = Cell(text="too few sessions", tone="muted")
-ABSENT: Final = Cell(text=say.ABSENT, tone="muted")
+NOT_SEEN: Final = in_grey("not observed")
+TOO_FEW: Final = in_grey("too few sessions")
 UNKNOWN: Final = (ABSENT, NOT_SEEN, TOO_FEW)
 KINDS: Final[tuple[Kind, ...]] = ("measured", "emulated", "simulated")
 NOTES: Final[Mapping[str, str]] = {
@@ -180,12 +180,9 @@ class MatrixPage:
             whole: list[tuple[Measured, Row]] = []
             for of in self.models:
                 for row in rows(of):
-                    if row.kind != kind:
-                        continue
-                    if row.workload is None:
-                        whole.append((of, row))
-                    else:
-                        own.append((of, row))
+                    if row.kind == kind:
+                        side = whole if row.workload is None else own
+                        side.append((of, row))
             marked = "" if kind == "measured" else f", {kind}"
             servers = f"Whole servers, all workloads{marked}"
             out.append(_table(f"Record{marked}", self.subject, own, left_out=OF_SERVERS))
@@ -284,7 +281,7 @@ def _answers(of: Measured, row: Row) -> Cell | str:
         asked = row.answers_asked
     else:
         return ABSENT
-    text = f"{say.number(100 * share, 1)}% of {say.number(asked)}"
+    text = f"{say.tenths(share)} of {say.number(asked)}"
     if row.accuracy_change is None:
         return text
     return f"{text}; {say.points(row.accuracy_change)}"

@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -12,7 +12,15 @@ import msgspec
 from agentload.documents import LONGEST_LINE
 from agentload.errors import TraceError
 from agentload.importers.parts.dialogue import CallUsage
-from agentload.importers.parts.files import HALF, as_object, lines, object_in, what_is_wrong
+from agentload.importers.parts.files import (
+    HALF,
+    Placed,
+    Record,
+    as_object,
+    lines,
+    object_in,
+    what_is_wrong,
+)
 from agentload.importers.parts.notes import ImportNotes
 
 # Limits, and how many of the unit of larger numbers make a second: ns, µs, ms.
@@ -48,7 +56,7 @@ def iso(text: str) -> float | None:
         return None
 
 
-def stamp(record: Mapping[str, Any]) -> float | None:
+def stamp(record: Record) -> float | None:
     """Return the time in a record's field `timestamp`, otherwise None."""
     return seconds(record.get("timestamp"))
 
@@ -63,12 +71,12 @@ def _scaled(number: float) -> float | None:
 
 
 # ANN401: a field is of any JSON type
-def first(found: Mapping[str, Any], *names: str) -> Any:  # noqa: ANN401
+def first(found: Record, *names: str) -> Any:  # noqa: ANN401
     """Return the first of these fields that is present, otherwise None."""
     return first_known(map(found.get, names))
 
 
-def first_time(found: Mapping[str, Any], *names: str) -> float | None:
+def first_time(found: Record, *names: str) -> float | None:
     """Return the first of these fields that is a time."""
     return first_known(map(seconds, map(found.get, names)))
 
@@ -108,7 +116,7 @@ def usage(found: object) -> CallUsage:
     )
 
 
-def count(said: Mapping[str, Any], *names: str) -> int | None:
+def count(said: Record, *names: str) -> int | None:
     """Return the first number of tokens that has one of these names."""
     for name in names:
         found = said.get(name)
@@ -126,12 +134,12 @@ def whole(text: str) -> int | None:
         return None
 
 
-def _inner(said: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+def _inner(said: Record, *names: str) -> Record:
     found = (said.get(name) for name in names)
     return next((inner for inner in found if isinstance(inner, dict)), {})
 
 
-def rows(path: Path, kind: type[T], notes: ImportNotes) -> Iterator[tuple[str, T]]:
+def rows(path: Path, kind: type[T], notes: ImportNotes) -> Placed[T]:
     """Yield (place, row) for each line after the header; no cell holds a newline.
 
     Column names are matched ignoring case and surrounding blanks. A row that cannot
@@ -144,7 +152,7 @@ def rows(path: Path, kind: type[T], notes: ImportNotes) -> Iterator[tuple[str, T
             _refuse(notes, place, what_is_wrong(error), cut=cut)
 
 
-def every_row(path: Path, notes: ImportNotes) -> Iterator[tuple[str, dict[str, str]]]:
+def every_row(path: Path, notes: ImportNotes) -> Placed[dict[str, str]]:
     """Yield (place, row) with all filled columns by name, as text."""
     return ((place, found) for place, found, _ in _table(path, notes, list))
 

@@ -4,18 +4,18 @@ import base64
 import hashlib
 import math
 from collections import UserDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Final, TypeVar
+from typing import IO, Final, TypeVar
 
 import msgspec
 
 from agentload import documents
 from agentload.errors import TraceError
 from agentload.importers.parts import files
-from agentload.importers.parts.files import values
+from agentload.importers.parts.files import Placed, Record, values
 from agentload.importers.parts.notes import ImportNotes
 from agentload.importers.parts.reuse import BlockReuse
 
@@ -128,12 +128,12 @@ class Intake:
     bytes_per_token: float = 4.0
     """Estimated UTF-8 bytes of a token, so scripts with three bytes a character count more."""
 
-    def records(self, kind: type[T]) -> Iterator[tuple[str, T]]:
+    def records(self, kind: type[T]) -> Placed[T]:
         """Yield (place, record) from all files in order."""
         for path in self.files:
             yield from files.records(path, kind, self.notes)
 
-    def of(self, path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
+    def of(self, path: Path, kind: type[T]) -> Placed[T]:
         """Yield (place, record) from one file."""
         return files.records(path, kind, self.notes)
 
@@ -162,20 +162,20 @@ class Head:
         return self.bytes.decode("utf-8", "replace")
 
     @cached_property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Record:
         """First JSON object, of a line or an array; empty if there is none."""
         found = next(iter(self.records), None)
         return found if isinstance(found, dict) else {}
 
     @cached_property
-    def records(self) -> tuple[dict[str, Any], ...]:
+    def records(self) -> tuple[Record, ...]:
         """First few JSON objects."""
         found = (files.parse_json(line) for line in self.bytes.split(b"\n")[:20] if line.strip())
         objects = tuple(value for value in found if isinstance(value, dict))
         return objects or self._elements
 
     @cached_property
-    def _elements(self) -> tuple[dict[str, Any], ...]:
+    def _elements(self) -> tuple[Record, ...]:
         found = (files.parse_json(text) for _, text in values([self.bytes]) if text is not None)
         return tuple(value for value in found if isinstance(value, dict))
 

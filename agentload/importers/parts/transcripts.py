@@ -8,18 +8,17 @@ its summary and the entries from the first kept one on.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from agentload.importers.parts import chat, fields
 from agentload.importers.parts.chat import ContextPiece
 from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue
 from agentload.importers.parts.fields import agents_usage
-from agentload.importers.parts.files import as_object, as_text, parse_json
+from agentload.importers.parts.files import Placed, Record, as_object, as_text, parse_json
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.order import in_order
 from agentload.model.trace import Session, Wait
 
-Record = dict[str, Any]
 _SILENT: Final = frozenset(
     {"model_change", "thinking_level_change", "label", "session_info", "custom", "session"}
 )
@@ -121,7 +120,7 @@ def _complete(joins: deque[tuple[float, str]], by_s: float | None) -> list[tuple
     return done
 
 
-def spawns(found: Iterable[TranscriptEntry]) -> Iterator[tuple[str, float]]:
+def spawns(found: Iterable[TranscriptEntry]) -> Placed[float]:
     """Yield the key of each spawned session, and when the spawning call was complete."""
     done_s: float | None = None
     for entry in found:
