@@ -116,6 +116,11 @@ def tenths(share: float) -> str:
     return f"{number(100 * share, 1)}%"
 
 
+def relative(change: float) -> str:
+    """Print a relative change, with a decimal: `−6.0%`."""
+    return f"{with_sign(100 * change, 1)}%"
+
+
 def spread(
     estimate: Estimate | None,
     print_number: PrintNumber,
