@@ -92,6 +92,7 @@ _PATH: Final = (
     "x-envoy-origin-path",
 )
 _CHATS: Final = ("/chat/completions", "/completions", "/responses", "/messages", "/generate")
+_NOTHING: Final = (None, "", "-")
 _COMMON: Final = re.compile(
     r'^(?P<remote_addr>\S+) \S+ \S+ \[(?P<time_local>[^\]]+)\] "(?P<request>[^"]*)" '
     r"(?P<status>\d{3}) "
@@ -198,7 +199,7 @@ def _tokens(
 
 # a field is of any JSON type
 def _first(fields: Record, names: tuple[str, ...]) -> Any:  # noqa: ANN401
-    return next((fields[name] for name in names if fields.get(name) not in {None, "", "-"}), None)
+    return next((found for found in map(fields.get, names) if found not in _NOTHING), None)
 
 
 def _number(found: object) -> float | None:

@@ -12,7 +12,7 @@ call sent is compared piece by piece only after a restart or a cut.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -42,6 +42,10 @@ class CallUsage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     output: int | None = None
     cached: int | None = None
     thinking: int | None = None
+
+
+Join: TypeAlias = tuple[float, str]
+"""When a child session was complete, and its name."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,7 +111,7 @@ class Dialogue:
         model: str | None = None,
         event: str | None = None,
         asked: Wait | None = None,
-        joins: Sequence[tuple[float, str]] = (),
+        joins: Sequence[Join] = (),
     ) -> None:
         """Send the context and append the answer.
 

@@ -23,6 +23,8 @@ _BYTES: Final = 9  # 12 characters; a collision among a million contents has a c
 _NUMBERS: Final = 1 << 32
 """Block ids below this are numbers; larger ones may be content hashes and are hashed again."""
 _MASK: Final = (1 << 53) - 1  # exact in every JSON reader
+_LINES: Final = 20
+"""Lines of a file's start that are read to guess its format."""
 SUFFIX: Final = ".text.jsonl"
 T = TypeVar("T")
 
@@ -38,9 +40,9 @@ class ContentKeys:
         """Return the key of a content in a role; in another role its key is another."""
         hashed = self._start.copy()
         hashed.update(role.encode() + b"\0")
-        hashed.update(
-            content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
-        )
+        if isinstance(content, str):
+            content = content.encode("utf-8", "surrogatepass")
+        hashed.update(content)
         return base64.urlsafe_b64encode(hashed.digest()).decode()
 
     def block(self, found: int | str) -> int:
@@ -164,20 +166,19 @@ class Head:
     @cached_property
     def record(self) -> Record:
         """First JSON object, of a line or an array; empty if there is none."""
-        found = next(iter(self.records), None)
-        return found if isinstance(found, dict) else {}
+        return next(iter(self.records), {})
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
         """First few JSON objects."""
-        found = (files.parse_json(line) for line in self.bytes.split(b"\n")[:20] if line.strip())
-        objects = tuple(value for value in found if isinstance(value, dict))
-        return objects or self._elements
+        lines = filter(bytes.strip, self.bytes.split(b"\n")[:_LINES])
+        found = files.objects(list(map(files.parse_json, lines)))
+        return tuple(found) or self._elements
 
     @cached_property
     def _elements(self) -> tuple[Record, ...]:
-        found = (files.parse_json(text) for _, text in values([self.bytes]) if text is not None)
-        return tuple(value for value in found if isinstance(value, dict))
+        texts = [text for _, text in values([self.bytes]) if text is not None]
+        return tuple(files.objects(list(map(files.parse_json, texts))))
 
     def has(self, *names: str) -> bool:
         """Return whether the first record has all these fields."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from agentload.importers.parts import chat, fields
 from agentload.importers.parts.chat import ContextPiece
-from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue
+from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue, Join
 from agentload.importers.parts.fields import agents_usage
 from agentload.importers.parts.files import Placed, Record, as_object, as_text, parse_json
 from agentload.importers.parts.intake import Intake
@@ -74,7 +74,7 @@ def play(
     *,
     main: str | None = None,
     asked: Wait | None = None,
-    joins: Iterable[tuple[float, str]] = (),
+    joins: Iterable[Join] = (),
 ) -> None:
     """Play entries into a dialogue; `main` is the default model.
 
@@ -112,9 +112,9 @@ def play(
         is_heartbeat = False
 
 
-def _complete(joins: deque[tuple[float, str]], by_s: float | None) -> list[tuple[float, str]]:
+def _complete(joins: deque[Join], by_s: float | None) -> list[Join]:
     """Take the children that were complete by a time."""
-    done: list[tuple[float, str]] = []
+    done: list[Join] = []
     while joins and by_s is not None and joins[0][0] <= by_s:
         done.append(joins.popleft())
     return done
@@ -342,7 +342,7 @@ def _family(
     spawned = dict(spawns(found))
     children: list[Session] = []
     spawners: list[tuple[str, float]] = []
-    joins: list[tuple[float, str]] = []
+    joins: list[Join] = []
     for number, child in enumerate(sorted(transcript.children, key=_began), start=1):
         at_s = spawned.get(child.key, _last_done(calls, child.began_s))
         family, done_s = _family(intake, child, f"{name}.{number}", origin_s, spawned_s=at_s)

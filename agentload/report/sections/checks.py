@@ -156,7 +156,7 @@ def _server(view: View, name: str, served: Served | None) -> tuple[Field, ...]:
 def commands(view: View) -> tuple[Step, ...]:
     """List the commands that repeat the run, and this report."""
     made = view.facts.made
-    steps = []
+    steps: list[Step] = []
     for command in commands_of_run(view.facts):
         text = "Added to it:" if steps else "The run:"
         steps.append(Step(text=text, command=command))

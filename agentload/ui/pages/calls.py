@@ -142,7 +142,7 @@ class Attempt:
         at = [(each - self.since_ns) / 1e6 for each in self.chunk_ns]
         counts = self.chunk_tokens or (1,) * len(at)
         lines = []
-        before_ms = None
+        before_ms: float | None = None
         for at_ms, count in zip(at, counts, strict=True):
             gap_ms = None if before_ms is None else at_ms - before_ms
             lines.append(ChunkLine(at_ms=at_ms, gap_ms=gap_ms, tokens=count))
@@ -303,7 +303,9 @@ def call(connection: duckdb.DuckDBPyConnection, query: Query) -> CallPage:
 def _run(connection: duckdb.DuckDBPyConnection, query: Query) -> tuple[RunSummary, dict[str, int]]:
     told = summary(connection, run_named(connection, query.name))
     # Of a damaged journal, blocks may name arms that no row describes.
-    arms = dict.fromkeys(each.arm for each in (*told.arms, *told.blocks))
+    described = [each.arm for each in told.arms]
+    played = [each.arm for each in told.blocks]
+    arms = dict.fromkeys((*described, *played))
     return told, {arm: place % SLOTS for place, arm in enumerate(arms)}
 
 
