@@ -228,7 +228,8 @@ class Conversion:
             seen.append(f"{count:,} × {what}{first}")
         if not notes.read_bytes:
             seen.append("nothing was in it to read")
-        others = f" and {len(self.files) - 1:,} more" if len(self.files) > 1 else ""
+        count = len(self.files) - 1
+        others = f" and {count:,} more" if count else ""
         none = f"{self.files[0]}{others}: no session of format {self.importer.name}"
         if seen:
             return f"{none}: {'; '.join(seen)}"

@@ -214,7 +214,8 @@ def _opened(path: Path) -> sqlite3.Connection:
     """Open read-only; in a folder without write access, as immutable."""
     for mode in ("mode=ro", "mode=ro&immutable=1"):
         try:
-            database = sqlite3.connect(f"file:{quote(str(path.resolve()))}?{mode}", uri=True)
+            address = f"file:{quote(str(path.resolve()))}?{mode}"
+            database = sqlite3.connect(address, uri=True)
             database.text_factory = lambda found: found.decode("utf-8", "replace")
             database.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.OperationalError:

@@ -147,7 +147,8 @@ def _kind(attributes: Record) -> Kind:
 
 def _call(intake: Intake, row: _Row, span: Span) -> None:
     said = span.attributes
-    row.usage = fields.usage({name: fields.first(said, *names) for name, names in _COUNTS.items()})
+    counts = {name: fields.first(said, *names) for name, names in _COUNTS.items()}
+    row.usage = fields.usage(counts)
     first_tokens = (at_s for name, at_s in span.events if _is_first_token(name))
     row.timing = msgspec.structs.replace(row.timing, first_s=next(first_tokens, None))
     row.model = files.as_text(fields.first(said, "gen_ai.request.model", "gen_ai.response.model"))

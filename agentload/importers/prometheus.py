@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import itemgetter
 from random import Random
 from typing import Annotated, Final, Literal
 
@@ -122,8 +123,9 @@ def _told(intake: Intake) -> tuple[Scrape, float | None]:
         raise TraceError(
             f"{intake.files[0]}: not a metrics text", hint="curl SERVER/metrics > FILE"
         )
-    read.sort(key=lambda one: one[0])
-    (first_s, first), (last_s, last) = read[0], read[-1]
+    read.sort(key=itemgetter(0))
+    first_s, first = read[0]
+    last_s, last = read[-1]
     if len(read) > 1:
         return last.minus(first), last_s - first_s
     started = last.values.get("process_start_s")
@@ -138,7 +140,8 @@ def _drawn(histogram: Histogram, count: int, rng: Random) -> list[int]:
         highs.append(high if math.isfinite(high) else max(1.0, 2 * low))
     ends = list(accumulate(histogram.counts))
     # Stratified: one draw from each of equal shares, so that every bucket has exactly its count.
-    places = [(number + rng.random()) / count * ends[-1] for number in range(count)]
+    shares = [(number + rng.random()) / count for number in range(count)]
+    places = [share * ends[-1] for share in shares]
     rng.shuffle(places)
     chosen = []
     for place in places:
@@ -148,11 +151,12 @@ def _drawn(histogram: Histogram, count: int, rng: Random) -> list[int]:
         chosen.append((edges[bucket], highs[bucket], min(1.0, max(0.0, within))))
 
     def at(bend: float) -> list[int]:
-        # A length is above its bucket's lower bound and at most its upper one.
-        return [
-            max(math.floor(low) + 1, round(low + (high - low) * within**bend))
-            for low, high, within in chosen
-        ]
+        lengths = []
+        for low, high, within in chosen:
+            length = round(low + (high - low) * within**bend)
+            # A length is above its bucket's lower bound and at most its upper one.
+            lengths.append(max(math.floor(low) + 1, length))
+        return lengths
 
     return at(_bend(lambda bend: sum(at(bend)) / count, histogram.mean or 1.0))
 

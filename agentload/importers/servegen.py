@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any, Final
@@ -85,7 +86,8 @@ def sessions(
         )
         for client in clients
     )
-    for number, (at_s, lengths) in enumerate(heapq.merge(*drawn, key=lambda request: request[0])):
+    merged = heapq.merge(*drawn, key=itemgetter(0))
+    for number, (at_s, lengths) in enumerate(merged):
         yield _session(f"s{number}", round(at_s - from_s, 6), lengths, system)
 
 
@@ -181,15 +183,17 @@ def _table(found: object) -> _Table | None:
     """Read "{50: 0.3, 60: 0.7}", which is Python notation, not JSON."""
     try:
         pairs: Any = ast.literal_eval(found) if isinstance(found, str) else found
-        sorted_pairs = sorted((float(value), float(share)) for value, share in pairs.items())
+        ordered = sorted((float(value), float(share)) for value, share in pairs.items())
     except (ValueError, SyntaxError, AttributeError, TypeError, MemoryError, RecursionError):
         return None
-    if not all(0 <= value <= _LONGEST and 0 <= share < math.inf for value, share in sorted_pairs):
+    values = [value for value, _ in ordered]
+    weights = [share for _, share in ordered]
+    if not all(0 <= value <= _LONGEST for value in values):
         return None
-    shares = list(accumulate(share for _, share in sorted_pairs))
-    if shares and shares[-1] > 0:
-        return _Table([value for value, _ in sorted_pairs], shares)
-    return None
+    if not all(0 <= weight < math.inf for weight in weights):
+        return None
+    shares = list(accumulate(weights))
+    return _Table(values, shares) if sum(weights) > 0 else None
 
 
 def _requests(

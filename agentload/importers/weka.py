@@ -175,8 +175,9 @@ def _relative(requests: Sequence[_Request], length: float) -> Iterator[_Request]
     """Make times relative to the first request if
     they are the trace's rather than the sub-agent's.
     """
-    start = requests[0].t if requests and requests[0].t > length + _SLACK_S else 0.0
-    return (msgspec.structs.replace(request, t=request.t - start) for request in requests)
+    first_s = requests[0].t if requests else 0.0
+    start_s = first_s if first_s > length + _SLACK_S else 0.0
+    return (msgspec.structs.replace(request, t=request.t - start_s) for request in requests)
 
 
 def _add(

@@ -158,7 +158,8 @@ def pieces(
     for result in blocks["result"]:
         content = result.get("content", result.get("result", result.get("response")))
         yield from pieces(intake, "tool", {"content": content}, tool=tool)
-    text = "\n".join(filter(None, map(_text, [*blocks["text"], *_tool_calls(message)])))
+    said = map(_text, [*blocks["text"], *_tool_calls(message)])
+    text = "\n".join(filter(None, said))
     if text:
         named = tool or (_tool_name(message) if role == "tool" else None)
         yield words(intake, role, text, tool=named)

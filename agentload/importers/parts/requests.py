@@ -163,7 +163,9 @@ def _own(call: SizedCall, key: str, block: int, cuts: Collection[int]) -> tuple[
 
 def _common_blocks(one: SizedCall, other: SizedCall, block: int) -> int:
     """Count the full blocks that two prompts have in common."""
-    return common_ids(one.ids[: one.prompt // block], other.ids[: other.prompt // block])
+    ids = one.ids[: one.prompt // block]
+    others = other.ids[: other.prompt // block]
+    return common_ids(ids, others)
 
 
 def _pause(intake: Intake, before: SizedCall, now: SizedCall) -> float:
