@@ -18,7 +18,7 @@ from typing import Final, Literal
 import msgspec
 
 from agentload.importers.parts import BlockPrompt, Head, Intake, PromptTree, Trail, change, in_order
-from agentload.importers.parts.dialogue import known
+from agentload.importers.parts.dialogue import recording
 from agentload.model.trace import Recorded, Role, Session, Turn, TurnRef, Wait
 from agentload.plugins import Positive, Seconds
 
@@ -272,7 +272,7 @@ def _recorded(thread: _Thread, number: int, start_s: float) -> Recorded | None:
     request = thread.calls[number][0]
     sent_s = round(start_s + thread.begins_s + request.t, 3)
     is_start = not number and thread.spawned_by is None
-    return known(
+    return recording(
         Recorded(ttft_s=request.ttft, api_s=request.api_time, start_s=None if is_start else sent_s)
     )
 

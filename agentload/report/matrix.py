@@ -16,7 +16,7 @@ from agentload.report import labels
 from agentload.report.charts.forest import ForestRows, forest_rows
 from agentload.report.charts.spec import Band, ChartAxis, Lanes, LaneSpan, RuleLine
 from agentload.report.formats.html import environment, security_policy, style
-from agentload.report.formats.json import indented
+from agentload.report.formats.json import indented_json
 from agentload.report.formats.md import render as as_markdown
 from agentload.report.parts import Cell, Listing, Table, Tone, in_grey, table
 from agentload.report.record import Measured, Missing, Row, rows
@@ -412,7 +412,7 @@ def json(page: MatrixPage) -> str:
         "missing": page.missing,
         "notes": page.notes,
     }
-    return indented(said)
+    return indented_json(said)
 
 
 def _line(of: Measured) -> dict[str, str | None]:

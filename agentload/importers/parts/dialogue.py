@@ -271,7 +271,7 @@ class Dialogue:
         if self.began_s is None:
             self.began_s = at_s
         is_start = not self.turns and self.spawned_s is None
-        return known(
+        return recording(
             Recorded(
                 ttft_s=_seconds_between(sent_s, timing.first_s),
                 api_s=_seconds_between(sent_s, timing.done_s),
@@ -281,7 +281,7 @@ class Dialogue:
         )
 
 
-def known(recorded: Recorded) -> Recorded | None:
+def recording(recorded: Recorded) -> Recorded | None:
     """Return what was recorded of a call; None where that is nothing."""
     return None if recorded == Recorded() else recorded
 

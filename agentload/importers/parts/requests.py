@@ -9,7 +9,7 @@ import msgspec
 
 from agentload.importers.parts.blocks import common_ids, segments
 from agentload.importers.parts.chat import ContextPiece
-from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue, known
+from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue, recording
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.order import CallGroup, Grid, by_session, groups
 from agentload.importers.parts.reuse import identity
@@ -181,7 +181,7 @@ def _pause(intake: Intake, before: SizedCall, now: SizedCall) -> float:
 def _recorded(group: CallGroup[SizedCall], call: SizedCall, *, is_first: bool) -> Recorded | None:
     at_s = round(call.at_s - group.origin_s, 6)
     is_start = is_first and at_s == group.start_s
-    return known(Recorded(start_s=None if is_start else at_s, api_s=call.api_s))
+    return recording(Recorded(start_s=None if is_start else at_s, api_s=call.api_s))
 
 
 class SpokenCall(msgspec.Struct, kw_only=True):

@@ -78,10 +78,10 @@ def files(document: Document) -> Iterator[tuple[str, str]]:
 
 def json(document: Document) -> str:
     """Render a document as indented JSON."""
-    return indented(_written(report(document), document.next_commands))
+    return indented_json(_written(report(document), document.next_commands))
 
 
-def indented(said: object) -> str:
+def indented_json(said: object) -> str:
     """Write a value as indented JSON."""
     return msgspec.json.format(msgspec.json.encode(said, enc_hook=plain), indent=2).decode() + "\n"
 
