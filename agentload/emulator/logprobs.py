@@ -84,19 +84,19 @@ def likeliest_words(
     said = arm.logprobs
     beyond = np.inf if said.broken_from is None else said.broken_from
     error = np.where(at.tokens >= beyond, said.broken_error, said.error)[:, None]
-    logits = logits + error * _normal(at.tails, f"{seed} {arm.name}")
-    logits = logits + said.batch * _normal(at.wholes, f"{seed} {arm.name} {company}")
-    listed = np.logaddexp.reduce(logits, axis=1)
-    scaled = logits - np.logaddexp(listed, _REST)[:, None]
+    logits = (
+        logits
+        + error * _normal(at.tails, f"{seed} {arm.name}")
+        + said.batch * _normal(at.wholes, f"{seed} {arm.name} {company}")
+    )
+    scaled = logits - np.logaddexp(np.logaddexp.reduce(logits, axis=1), _REST)[:, None]
     order = np.argsort(-scaled, axis=1, kind="stable")[:, : max(1, most)]
+    names = (first[:, None] + order.astype(np.uint64) * stride[:, None]) % np.uint64(len(WORDS))
     values = np.take_along_axis(scaled, order, axis=1)
-    steps = order.astype(np.uint64) * stride[:, None]
-    names = (first[:, None] + steps) % np.uint64(len(WORDS))
     found = []
-    for own, likely in zip(names.tolist(), values.tolist(), strict=True):
-        words = [WORDS[name] for name in own]
-        rounded = [round(value, 6) for value in likely]
-        found.append(tuple(zip(words, rounded, strict=True)))
+    for of_place in zip(names, values, strict=True):
+        pairs = zip(*of_place, strict=True)
+        found.append(tuple((WORDS[int(name)], round(float(value), 6)) for name, value in pairs))
     return found
 
 
