@@ -12,13 +12,14 @@ from agentload.emulator.steplog import Stay, ends_ps, token_counts
 PS_PER_NS: Final = 1000
 Run: TypeAlias = tuple[str, int]
 """(identity, tokens): a piece of text; equal identities have equal prefixes."""
+Runs: TypeAlias = tuple[Run, ...]
 
 
 class EngineRequest(Struct, frozen=True, gc=False):
     """Describe one call: its context as runs in order, and how many tokens it will generate."""
 
     id: str
-    content: tuple[Run, ...]
+    content: Runs
     output_tokens: int
     answer: str | None = None
     """Identity under which later contexts may hold the call's answer; None: none will."""

@@ -8,7 +8,7 @@ of images as a step may hold, vLLM's default.
 
 from typing import Final
 
-from agentload.emulator.calls import PS_PER_NS, Run
+from agentload.emulator.calls import PS_PER_NS, Runs
 from agentload.model.profile import ArmProfile
 
 IMAGE: Final = "image\x1f"
@@ -25,7 +25,7 @@ class Encoder:
         self._kept: dict[str, int] = {}  # tokens by identity; the image used last comes last
         self._size = 0
 
-    def encode_ps(self, content: tuple[Run, ...], start: int, end: int) -> int:
+    def encode_ps(self, content: Runs, start: int, end: int) -> int:
         """Encode the images that tokens *start* to *end* of a context reach; return the time."""
         if self._costs is None:
             return 0

@@ -106,11 +106,9 @@ def fit(
     where = beside[alone]
     has_company = where >= 0
     spans = gaps[where]
-    extra_ms = np.where(
-        has_company,
-        gap_ms[where] / 2 + prompts.chunks * (spans[:, 1] * decode[1] + spans[:, 3] * decode[3]),
-        0.0,
-    )
+    attention_ms = spans[:, 1] * decode[1] + spans[:, 3] * decode[3]
+    waited_ms = gap_ms[where] / 2 + prompts.chunks * attention_ms
+    extra_ms = np.where(has_company, waited_ms, 0.0)
     company = np.where(has_company, batch[where], 0)
     host, per_token, per_pair, weights_ms, ttft_error = prompts.solved(
         extra_ms, company, decode, weights_ms, experts
@@ -221,7 +219,8 @@ def _extra(tokens: int, experts: Experts | None) -> float:
 
 def _at_zero(design: Floats, measured: Floats, found: Sequence[float]) -> list[str]:
     """Return a note for each decode coefficient that came out as 0: how large it may be."""
-    shares = np.array(found) * np.abs(design / measured[:, None]).mean(axis=0)
+    size = np.abs(design / measured[:, None]).mean(axis=0)
+    shares = np.array(found) * size
     at_zero = [number for number in range(1, len(found)) if shares[number] < NOTHING]
     if not at_zero:
         return []
@@ -324,8 +323,10 @@ def _prefilled_alone(sent_ns: Ints, first_ns: Ints) -> NDArray[np.bool_]:
     order = np.argsort(sent_ns, kind="stable")
     sent = sent_ns[order]
     first = first_ns[order]
-    before = np.concatenate([[np.iinfo(np.int64).min], np.maximum.accumulate(first)[:-1]])
-    after = np.concatenate([sent[1:], [np.iinfo(np.int64).max]])
+    bounds = np.iinfo(np.int64)
+    latest = np.maximum.accumulate(first)
+    before = np.concatenate([[bounds.min], latest[:-1]])
+    after = np.concatenate([sent[1:], [bounds.max]])
     alone = np.empty(len(sent), dtype=np.bool_)
     alone[order] = (before <= sent) & (first <= after)
     return alone
@@ -340,9 +341,8 @@ def _solved(
     """
     known = np.broadcast_to(known, measured.shape)
     train = np.arange(len(measured)) % HELD_OUT_EVERY != 0
-    predicted = (
-        design[~train] @ _solve(design[train], measured[train], known[train]) + known[~train]
-    )
+    solved = _solve(design[train], measured[train], known[train])
+    predicted = design[~train] @ solved + known[~train]
     relative = np.abs(predicted / measured[~train] - 1)
     error = Error(
         median=float(np.median(relative)),
@@ -354,9 +354,10 @@ def _solved(
 
 def _solve(design: Floats, measured: Floats, known: Floats | float = 0.0) -> Floats:
     """Solve for coefficients >= 0 with relative residuals, damping large ones (soft L1)."""
-    scale = np.abs(design / measured[:, None]).mean(axis=0)
+    shares = design / measured[:, None]
+    scale = np.abs(shares).mean(axis=0)
     scale[scale == 0] = 1.0
-    relative = design / measured[:, None] / scale
+    relative = shares / scale
     wanted = 1 - known / measured
 
     def residuals(x: Floats) -> Floats:

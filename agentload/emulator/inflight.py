@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from agentload.emulator.calls import EngineRequest, Run
+from agentload.emulator.calls import EngineRequest, Runs
 from agentload.emulator.pool import Lease
 from agentload.emulator.steplog import Stay, StepLog
 from agentload.model.profile import Speculation
@@ -68,7 +68,7 @@ class InFlight:
         last = min(log.last, self.last_step)
         return (*self.earlier, Stay(log, self.first_step, last, self.counts))
 
-    def content_so_far(self, step: int) -> tuple[Run, ...]:
+    def content_so_far(self, step: int) -> Runs:
         """Return the context with the tokens generated up to the end of *step*."""
         generated = self.generated_before + self.generated_since(step)
         return (*self.request.content, (self.request.answer or f"\0{self.request.id}", generated))

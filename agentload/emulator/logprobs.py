@@ -18,6 +18,7 @@ from agentload.model.profile import ArmProfile
 from agentload.prompts.words import WORDS
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
+Reals: TypeAlias = npt.NDArray[np.float64]
 Listed: TypeAlias = tuple[tuple[str, float], ...]
 """Words with their log probabilities, the likeliest first."""
 
@@ -47,7 +48,9 @@ def behind(texts: Sequence[str], said: Sequence[str], tokens: int) -> Places:
     digest = blake2b(digest_size=8)
     for text in texts:
         digest.update(text.encode() + b"\0")
-    ids = _ids([*[""] * (TAIL - len(last)), *last, *(piece.strip() for piece in said)])
+    missing = [""] * (TAIL - len(last))
+    answer = [piece.strip() for piece in said]
+    ids = _ids([*missing, *last, *answer])
     whole = np.frombuffer(digest.digest(), "<u8").astype(np.uint64)
     counts = np.arange(len(said))
     return Places(
@@ -59,12 +62,15 @@ def behind(texts: Sequence[str], said: Sequence[str], tokens: int) -> Places:
 
 def within(words: Sequence[str]) -> Places:
     """Return the places before each word of a prompt except the first."""
-    ids = _ids([*[""] * TAIL, *words])
+    before = [""] * TAIL
+    ids = _ids([*before, *words])
     counts = np.arange(1, len(words), dtype=np.int64)
     numbers = np.arange(len(words), dtype=np.uint64)
     with np.errstate(over="ignore"):
-        wholes = np.cumsum(_mixed(ids[TAIL:] + numbers * _ODD), dtype=np.uint64)
-    return Places(tails=_folded(ids)[1:-1], wholes=wholes[:-1], tokens=counts)
+        placed = ids[TAIL:] + numbers * _ODD
+        wholes = np.cumsum(_mixed(placed), dtype=np.uint64)
+    tails = _folded(ids)
+    return Places(tails=tails[1:-1], wholes=wholes[:-1], tokens=counts)
 
 
 def likeliest_words(
@@ -103,11 +109,13 @@ def of_answer(likely: Listed, said: str, *, most: int) -> Listed:
 
 def of_prompt(likely: Listed, word: str) -> Listed:
     """Return the list for a token of a prompt: that token with its own value, then others."""
-    own = next((value for each, value in likely if each == word), likely[-1][1] - 1.0)
-    return ((word, own), *((f" {each}", value) for each, value in likely if each != word))
+    values = dict(likely)
+    own = values.pop(word, likely[-1][1] - 1.0)
+    others = [(f" {each}", value) for each, value in values.items()]
+    return ((word, own), *others)
 
 
-def _truth(tails: Keys, seed: int) -> tuple[npt.NDArray[np.float64], Keys, Keys]:
+def _truth(tails: Keys, seed: int) -> tuple[Reals, Keys, Keys]:
     """Return the logits of the likely words at each place, and which words these are.
 
     Some places are sure of one word; at others several words are about as likely.
@@ -115,7 +123,8 @@ def _truth(tails: Keys, seed: int) -> tuple[npt.NDArray[np.float64], Keys, Keys]
     keys = _mixed(tails ^ _key(f"{seed}"))
     sure = 0.5 + 2.0 * _uniform(keys)
     ranks = np.log(np.arange(1, LIKELY + 1, dtype=np.float64))
-    logits = -sure[:, None] * ranks[None, :] + 0.3 * _normal(keys, "truth")
+    falling = -sure[:, None] * ranks
+    logits = falling + 0.3 * _normal(keys, "truth")
     stride = _mixed(keys) | np.uint64(1)  # odd, so that no word comes twice
     return logits, keys, stride
 
@@ -127,14 +136,16 @@ def _ids(words: Sequence[str]) -> Keys:
 
 def _folded(ids: Keys) -> Keys:
     """Return one key for each run of TAIL ids."""
-    out = np.zeros(len(ids) - TAIL + 1, np.uint64)
+    count = len(ids) - TAIL + 1
+    out = np.zeros(count, np.uint64)
     for offset in range(TAIL):
-        out = _mixed(out ^ ids[offset : len(ids) - TAIL + 1 + offset])
+        out = _mixed(out ^ ids[offset : offset + count])
     return out
 
 
 def _key(text: str) -> np.uint64:
-    return np.uint64(int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little"))
+    digest = blake2b(text.encode(), digest_size=8).digest()
+    return np.uint64(int.from_bytes(digest, "little"))
 
 
 def _mixed(keys: Keys) -> Keys:
@@ -146,15 +157,18 @@ def _mixed(keys: Keys) -> Keys:
         return keys ^ (keys >> np.uint64(31))
 
 
-def _uniform(keys: Keys) -> npt.NDArray[np.float64]:
+def _uniform(keys: Keys) -> Reals:
     return ((keys >> np.uint64(11)).astype(np.float64) + 0.5) / (1 << 53)
 
 
-def _normal(keys: Keys, what: str) -> npt.NDArray[np.float64]:
+def _normal(keys: Keys, what: str) -> Reals:
     """Draw a standard normal number for every key and likely word."""
+    numbers = np.arange(2 * LIKELY, dtype=np.uint64)
+    own = keys ^ _key(what)
     with np.errstate(over="ignore"):
-        bits = _mixed((keys ^ _key(what))[:, None] + np.arange(2 * LIKELY, dtype=np.uint64) * _ODD)
+        bits = _mixed(own[:, None] + numbers * _ODD)
     first = _uniform(bits[:, :LIKELY])
     second = _uniform(bits[:, LIKELY:])
-    drawn: npt.NDArray[np.float64] = np.sqrt(-2 * np.log(first)) * np.cos(2 * np.pi * second)
+    radius = np.sqrt(-2 * np.log(first))
+    drawn: Reals = radius * np.cos(2 * np.pi * second)
     return drawn

@@ -6,7 +6,7 @@ beyond what the prefix cache holds is not computed there: the step that admits t
 waits until these blocks are read back.
 """
 
-from agentload.emulator.calls import PS_PER_NS, Run
+from agentload.emulator.calls import PS_PER_NS, Runs
 from agentload.emulator.prefixes import PrefixCache
 from agentload.kvmath.layout import Layout
 from agentload.kvmath.pool import GIB
@@ -23,14 +23,14 @@ class OffloadedKv:
         self._block_ps = round(size / tier.gb_per_s * PS_PER_NS)  # one GB/s is one byte a ns
         self._cache = PrefixCache(self._block)
 
-    def store(self, content: tuple[Run, ...], tokens: int) -> None:
+    def store(self, content: Runs, tokens: int) -> None:
         """Keep the full blocks of a context's first *tokens* tokens."""
         if tokens >= self._block and self._room:
             node, full = self._cache.keep(content, tokens)
             self._cache.give_back(self._cache.pin(node, full), 0)
             self._cache.evict(max(0, self._cache.cached - self._room))
 
-    def fetch(self, content: tuple[Run, ...], held: int, tokens: int) -> tuple[int, int]:
+    def fetch(self, content: Runs, held: int, tokens: int) -> tuple[int, int]:
         """Read what the tier has of a prompt's *tokens* tokens beyond the *held* ones.
 
         Return how many tokens are held then, and how long reading takes. As in

@@ -1,6 +1,6 @@
 """Count the pages of an engine's KV pool: held by calls, kept by the prefix cache, or free."""
 
-from agentload.emulator.calls import Run
+from agentload.emulator.calls import Runs
 from agentload.emulator.prefixes import PrefixCache
 from agentload.emulator.tree import Mark
 from agentload.kvmath.layout import Layout
@@ -47,7 +47,7 @@ class KvPool:
         """Blocks that running calls could still take, evicting cached ones not in use."""
         return (self.capacity - self._own) // self._per_block - self._cache.pinned
 
-    def lease(self, content: tuple[Run, ...], tokens: int) -> Lease | None:
+    def lease(self, content: Runs, tokens: int) -> Lease | None:
         """Reserve the blocks of a prompt, sharing cached ones; None if they do not fit."""
         # vLLM computes at least the last token, so even a full hit computes its last block again.
         node, hit = self._cache.hit(
@@ -62,7 +62,7 @@ class KvPool:
         self._take(needed)
         return Lease(mark, blocks)
 
-    def computed(self, lease: Lease, content: tuple[Run, ...], tokens: int) -> None:
+    def computed(self, lease: Lease, content: Runs, tokens: int) -> None:
         """Put the full blocks of a call's first *tokens* tokens into the prefix cache.
 
         vLLM does so when it schedules them.
@@ -81,7 +81,7 @@ class KvPool:
         if blocks:
             self._take(blocks * self._per_block)
 
-    def release(self, lease: Lease, content: tuple[Run, ...] | None, tokens: int) -> None:
+    def release(self, lease: Lease, content: Runs | None, tokens: int) -> None:
         """End a lease whose first *tokens* tokens are computed.
 
         *content* names the text with what was generated; None if no later call can hold it.

@@ -14,7 +14,7 @@ compute the same block at the same time, vLLM keeps both copies and this cache k
 
 import heapq
 
-from agentload.emulator.calls import Run
+from agentload.emulator.calls import Runs
 from agentload.emulator.tree import Mark, Node, Place, descend, grow
 
 _SWEEP = 64
@@ -45,13 +45,13 @@ class PrefixCache:
         self._clock = 0
         self._sweep_at = _SWEEP
         # the context that was looked up last, and where the next look-up of it may go on
-        self._resume: tuple[tuple[Run, ...], Place] | None = None
+        self._resume: tuple[Runs, Place] | None = None
         self.cached = 0
         """Number of blocks kept, in use or not."""
         self.pinned = 0
         """Number of kept blocks in use."""
 
-    def hit(self, content: tuple[Run, ...], limit: int) -> tuple[Node, int]:
+    def hit(self, content: Runs, limit: int) -> tuple[Node, int]:
         """Return the end of the longest kept prefix of at most *limit* blocks, and its size."""
         place = descend(self._root, content, limit * self._block)
         blocks = min(place.node.cached, (place.node.start + place.offset) // self._block)
@@ -64,7 +64,7 @@ class PrefixCache:
             self._resume = None
         return node, blocks
 
-    def keep(self, content: tuple[Run, ...], tokens: int) -> tuple[Node, int]:
+    def keep(self, content: Runs, tokens: int) -> tuple[Node, int]:
         """Keep all full blocks of a context's first *tokens* tokens; return where they end.
 
         The caller must pin them at once.

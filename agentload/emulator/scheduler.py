@@ -11,7 +11,7 @@ import heapq
 from collections import deque
 from dataclasses import dataclass
 
-from agentload.emulator.calls import Finished, FirstToken, Happening, Run
+from agentload.emulator.calls import Finished, FirstToken, Happening, Runs
 from agentload.emulator.encoder import Encoder
 from agentload.emulator.inflight import InFlight
 from agentload.emulator.offload import OffloadedKv
@@ -374,7 +374,7 @@ class Scheduler:
         self.counts.generated += call.generated_before
         call.state = "gone"
 
-    def _let_go(self, call: InFlight, content: tuple[Run, ...] | None) -> None:
+    def _let_go(self, call: InFlight, content: Runs | None) -> None:
         """Remove an admitted call and free its blocks.
 
         *content* is its text with what it has generated, if later calls may hold it.

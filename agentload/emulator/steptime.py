@@ -27,6 +27,7 @@ from typing import Final
 from agentload.model.profile import ArmProfile, Experts, Noise, Speculation, StepTime
 
 PS_PER_MS = 10**9
+_PS_PER_S = 1000 * PS_PER_MS
 
 
 def saturation(n: int) -> float:
@@ -59,24 +60,28 @@ class StepClock:
     """Longest time of reading weights; prefill work beyond it alone decides the step."""
 
     def __post_init__(self) -> None:
-        most = distinct_experts(self.experts, 1 << 20) if self.experts else saturation(1 << 20)
-        object.__setattr__(
-            self, "_bound_ms", self.step.weights_ms + (self.step.batch8_ms or 0.0) * most
-        )
-        verified = 1 + (self.speculation.drafts if self.speculation else 0)
+        object.__setattr__(self, "_bound_ms", self._weights_ms(1 << 20))
         draft_ms = self.speculation.draft_ms if self.speculation else 0.0
-        base = [0] + [
-            round((self.linear_ms(b * verified) + draft_ms) * PS_PER_MS)
-            for b in range(1, self.max_seqs + 1)
-        ]
         lost = self.step.batch8_attention or 0.0
         slope = self.step.decode_ms_per_token * PS_PER_MS
+        base = [0]
+        per_token = [0]
+        for decoding in range(1, self.max_seqs + 1):
+            linear_ms = self.linear_ms(decoding * self._verified)
+            base.append(round((linear_ms + draft_ms) * PS_PER_MS))
+            per_token.append(round(slope * (1 + lost * saturation(decoding))))
         object.__setattr__(self, "base_ps", tuple(base))
-        object.__setattr__(
-            self,
-            "per_token_ps",
-            (0, *(round(slope * (1 + lost * saturation(b))) for b in range(1, self.max_seqs + 1))),
-        )
+        object.__setattr__(self, "per_token_ps", tuple(per_token))
+
+    @property
+    def _verified(self) -> int:
+        """Tokens that a step computes of each decoding sequence."""
+        return 1 + (self.speculation.drafts if self.speculation else 0)
+
+    def _weights_ms(self, n: int) -> float:
+        """Return how long a step of *n* tokens reads weights."""
+        extra = distinct_experts(self.experts, n) if self.experts else saturation(n)
+        return self.step.weights_ms + (self.step.batch8_ms or 0.0) * extra
 
     def linear_ms(self, n: int) -> float:
         """Return the time of a step of *n* tokens without attention."""
@@ -84,9 +89,7 @@ class StepClock:
         prefill_ms = step.prefill_ms_per_token * n
         if prefill_ms >= self._bound_ms:
             return step.decode_ms - step.weights_ms + prefill_ms
-        extra = distinct_experts(self.experts, n) if self.experts else saturation(n)
-        weights = step.weights_ms + (step.batch8_ms or 0.0) * extra
-        return step.decode_ms - step.weights_ms + max(weights, prefill_ms)
+        return step.decode_ms - step.weights_ms + max(self._weights_ms(n), prefill_ms)
 
     def mixed_ps(
         self, decoding: int, cached_tokens: int, chunk_tokens: int, twice_pairs: int
@@ -95,12 +98,9 @@ class StepClock:
 
         The chunks attend to `twice_pairs / 2` causal pairs.
         """
-        verified = decoding * (1 + (self.speculation.drafts if self.speculation else 0))
-        compute = (
-            self.linear_ms(verified + chunk_tokens)
-            + self.step.prefill_ms_per_pair * twice_pairs / 2
-        )
-        return round(compute * PS_PER_MS) + self.per_token_ps[decoding] * cached_tokens
+        linear_ms = self.linear_ms(decoding * self._verified + chunk_tokens)
+        compute_ms = linear_ms + self.step.prefill_ms_per_pair * twice_pairs / 2
+        return round(compute_ms * PS_PER_MS) + self.per_token_ps[decoding] * cached_tokens
 
     def host_ps(self, prompt_tokens: int) -> int:
         """Return the time to tokenise and hash a prompt before the scheduler sees it, in ps."""
@@ -115,9 +115,8 @@ def prefill_s(arm: ArmProfile, tokens: int) -> float:
     clock = StepClock(step=step, experts=arm.model.experts, max_seqs=1)
     whole, left = divmod(tokens, chunk)
     linear_ms = whole * clock.linear_ms(chunk) + (clock.linear_ms(left) if left else 0.0)
-    return (
-        linear_ms + step.prefill_ms_per_pair * tokens**2 / 2 + step.host_ms_per_token * tokens
-    ) / 1000
+    pairs_ms = step.prefill_ms_per_pair * tokens**2 / 2
+    return (linear_ms + pairs_ms + step.host_ms_per_token * tokens) / 1000
 
 
 def decode_s(arm: ArmProfile, batch: int, context: int) -> float:
@@ -126,13 +125,13 @@ def decode_s(arm: ArmProfile, batch: int, context: int) -> float:
     clock = StepClock(
         step=arm.step, experts=arm.model.experts, max_seqs=batch, speculation=arm.speculation
     )
-    return (clock.base_ps[batch] + clock.per_token_ps[batch] * batch * context) / (1000 * PS_PER_MS)
+    attention_ps = clock.per_token_ps[batch] * batch * context
+    return (clock.base_ps[batch] + attention_ps) / _PS_PER_S
 
 
 ONE = 1 << 20
 """The factor 1 in fixed point."""
 _TAIL_SHAPE = 2.0
-_PS_PER_S = 1000 * PS_PER_MS
 _NO_TIMES: Final = frozenset({"batch8_attention", "known_to_batch"})
 
 
@@ -190,17 +189,14 @@ def slower_arm(arm: ArmProfile, factor: float) -> ArmProfile:
     """Return the arm with every part of a step *factor* times as long."""
     if arm.step is None or factor == 1:
         return arm
-    times = {
-        each.name: getattr(arm.step, each.name)
-        for each in fields(StepTime)
-        if each.name not in _NO_TIMES
-    }
-    step = replace(
-        arm.step, **{name: value * factor for name, value in times.items() if value is not None}
-    )
-    if arm.speculation is None:
-        drafting = None
-    else:
-        drafting = replace(arm.speculation, draft_ms=arm.speculation.draft_ms * factor)
+    longer = {}
+    for each in fields(StepTime):
+        time = getattr(arm.step, each.name)
+        if time is not None and each.name not in _NO_TIMES:
+            longer[each.name] = time * factor
+    step = replace(arm.step, **longer)
+    drafting = arm.speculation
+    if drafting is not None:
+        drafting = replace(drafting, draft_ms=drafting.draft_ms * factor)
     encoder = None if arm.encoder is None else arm.encoder.slower(factor)
     return replace(arm, step=step, speculation=drafting, encoder=encoder)

@@ -4,7 +4,7 @@ A thousand blocks are compared as a few tuples. What of the tree is kept, and wh
 first, is up to the cache (`prefixes`).
 """
 
-from agentload.emulator.calls import Run
+from agentload.emulator.calls import Run, Runs
 
 
 class Mark:
@@ -45,7 +45,7 @@ class Node:
     )
 
     def __init__(
-        self, *, parent: "Node | None", start: int, first: int, runs: tuple[Run, ...], skip: int
+        self, *, parent: "Node | None", start: int, first: int, runs: Runs, skip: int
     ) -> None:
         self.parent = parent
         self.start = start
@@ -92,7 +92,7 @@ class Place:
         self.matched = matched
 
 
-def descend(root: Node, content: tuple[Run, ...], limit: int) -> Place:
+def descend(root: Node, content: Runs, limit: int) -> Place:
     """Follow a context down the tree for at most *limit* tokens."""
     place = Place(root, root.tokens, 0, 0, 0)
     while place.index < len(content) and place.matched < limit:
@@ -107,7 +107,7 @@ def descend(root: Node, content: tuple[Run, ...], limit: int) -> Place:
     return place
 
 
-def _follow(place: Place, content: tuple[Run, ...], limit: int) -> None:
+def _follow(place: Place, content: Runs, limit: int) -> None:
     """Follow a context through the runs of the place's node, as far as they agree."""
     runs = place.node.runs
     tokens = place.node.tokens
@@ -129,7 +129,7 @@ def _follow(place: Place, content: tuple[Run, ...], limit: int) -> None:
     _walk(place, content, runs, limit)
 
 
-def _walk(place: Place, content: tuple[Run, ...], runs: tuple[Run, ...], limit: int) -> None:
+def _walk(place: Place, content: Runs, runs: Runs, limit: int) -> None:
     for identity, tokens in runs:
         if (
             place.index == len(content)
@@ -151,7 +151,7 @@ def _walk(place: Place, content: tuple[Run, ...], runs: tuple[Run, ...], limit: 
             return
 
 
-def grow(place: Place, content: tuple[Run, ...], limit: int, block: int) -> Place:
+def grow(place: Place, content: Runs, limit: int, block: int) -> Place:
     """Add a context's runs from a place up to *limit* tokens; return the place of their end.
 
     A leaf grows in place, so that a long conversation stays one node.
@@ -174,7 +174,8 @@ def grow(place: Place, content: tuple[Run, ...], limit: int, block: int) -> Plac
         return Place(child, child.tokens, index, used, limit)
     if place.used:
         whole = content[place.index]
-        joined = (runs[0][0], node.runs[-1][1] + runs[0][1])
+        identity, more = runs[0]
+        joined = (identity, node.runs[-1][1] + more)
         # If both are equal, take the context's own run: comparing an object with itself is quicker.
         node.runs = node.runs[:-1]
         node.runs += (whole if whole == joined else joined, *runs[1:])
@@ -184,7 +185,7 @@ def grow(place: Place, content: tuple[Run, ...], limit: int, block: int) -> Plac
     return Place(node, node.tokens, index, used, limit)
 
 
-def _rest(content: tuple[Run, ...], place: Place, limit: int) -> tuple[tuple[Run, ...], int, int]:
+def _rest(content: Runs, place: Place, limit: int) -> tuple[Runs, int, int]:
     """Return a context's runs from a place up to *limit* tokens, and where they end in it."""
     index = place.index
     used = place.used
@@ -198,7 +199,7 @@ def _rest(content: tuple[Run, ...], place: Place, limit: int) -> tuple[tuple[Run
             return tuple(runs), index, used + left
         runs.append((run[0], length) if used else run)
         left -= length
-        index = index + 1
+        index += 1
         used = 0
     return tuple(runs), index, used
 
@@ -216,10 +217,12 @@ def _split(lower: Node, offset: int, boundary: int) -> Node:
     upper.used = min(lower.used, boundary)
     parent.children[head[0][0], lower.skip] = upper
     within_run = len(head) + len(tail) > len(lower.runs)
-    if within_run:
-        lower.skip = head[-1][1] + (lower.skip if len(head) == 1 else 0)
-    else:
+    if not within_run:
         lower.skip = 0
+    elif len(head) == 1:
+        lower.skip += offset
+    else:
+        lower.skip = head[-1][1]
     lower.parent = upper
     lower.start = lower.start + offset
     lower.first = boundary
@@ -235,11 +238,13 @@ def _split(lower: Node, offset: int, boundary: int) -> Node:
     return upper
 
 
-def _cut(runs: tuple[Run, ...], offset: int) -> tuple[tuple[Run, ...], tuple[Run, ...]]:
+def _cut(runs: Runs, offset: int) -> tuple[Runs, Runs]:
     """Cut runs in two at *offset* tokens, within a run if need be."""
     for index, (identity, tokens) in enumerate(runs):
         if offset < tokens:
-            head = runs[:index] + (((identity, offset),) if offset else ())
+            head = runs[:index]
+            if offset:
+                head = (*head, (identity, offset))
             return head, ((identity, tokens - offset), *runs[index + 1 :])
         offset -= tokens
     return runs, ()

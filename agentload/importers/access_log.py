@@ -11,11 +11,21 @@ identity; system=N says that the first N tokens of every prompt are the same sys
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from agentload.importers.parts import Head, Intake, SizedCall, lines, parse_json, requests, seconds
+from agentload.importers.parts import (
+    Head,
+    Intake,
+    Placed,
+    Record,
+    SizedCall,
+    lines,
+    parse_json,
+    requests,
+    seconds,
+)
 from agentload.plugins import Bytes, Count
 
 FILES: Final = ("*.log", "*.jsonl", "*.json")
@@ -82,6 +92,7 @@ _PATH: Final = (
     "x-envoy-origin-path",
 )
 _CHATS: Final = ("/chat/completions", "/completions", "/responses", "/messages", "/generate")
+_NOTHING: Final = (None, "", "-")
 _COMMON: Final = re.compile(
     r'^(?P<remote_addr>\S+) \S+ \S+ \[(?P<time_local>[^\]]+)\] "(?P<request>[^"]*)" '
     r"(?P<status>\d{3}) "
@@ -146,10 +157,9 @@ def sessions(
         )
 
 
-def _fields(intake: Intake) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _fields(intake: Intake) -> Placed[Record]:
     for path in intake.files:
-        for number, line in lines(path, intake.notes):
-            place = f"{path}:{number}"
+        for place, line in lines(path, intake.notes):
             text = line.decode("utf-8", "replace").strip()
             if text.startswith("{"):
                 found = parse_json(text)
@@ -169,7 +179,7 @@ def _fields(intake: Intake) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _tokens(
     intake: Intake,
-    fields: Mapping[str, Any],
+    fields: Record,
     counted: tuple[str, ...],
     sized: tuple[str, ...],
     per_token: float,
@@ -188,8 +198,8 @@ def _tokens(
 
 
 # a field is of any JSON type
-def _first(fields: Mapping[str, Any], names: tuple[str, ...]) -> Any:  # noqa: ANN401
-    return next((fields[name] for name in names if fields.get(name) not in {None, "", "-"}), None)
+def _first(fields: Record, names: tuple[str, ...]) -> Any:  # noqa: ANN401
+    return next((found for found in map(fields.get, names) if found not in _NOTHING), None)
 
 
 def _number(found: object) -> float | None:

@@ -180,9 +180,7 @@ class Conversion:
             ideal_source=self._source.ratio,
             ideal_import=tally.reuse.ratio,
             ideal_is_exact=self._source.is_exact and tally.reuse.is_exact,
-            recorded_hits=tally.cached_tokens / tally.cached_prompts
-            if tally.cached_prompts
-            else None,
+            recorded_hits=tally.recorded_hits,
             grid_s=tally.grid_s,
             malformed=notes.placed(notes.malformed),
             odd=notes.placed(notes.odd),
@@ -193,11 +191,9 @@ class Conversion:
         )
 
     def __iter__(self) -> Iterator[Session]:
-        self._notes, self._source, self._tally = (
-            ImportNotes(self.tolerance),
-            BlockReuse(self.block),
-            SessionTally(BlockReuse(self.block)),
-        )
+        self._notes = ImportNotes(self.tolerance)
+        self._source = BlockReuse(self.block)
+        self._tally = SessionTally(BlockReuse(self.block))
         intake = Intake(
             files=self.files,
             notes=self._notes,
@@ -206,10 +202,8 @@ class Conversion:
             texts=self.texts,
         )
         try:
-            yield from self._tally.count(
-                _playable(session, self._notes)
-                for session in self.importer.sessions(intake, **self.options)
-            )
+            found = self.importer.sessions(intake, **self.options)
+            yield from self._tally.count(_playable(session, self._notes) for session in found)
         except OverflowError as error:
             raise TraceError(
                 f"{self.files[0]}: a number in the source is too large: {error}",
@@ -228,13 +222,14 @@ class Conversion:
         """Say of a source without a session what was seen instead, and where first."""
         notes = self._notes
         found = map(notes.placed, (notes.malformed, notes.odd, notes.dropped))
-        seen = [
-            f"{count:,} × {what}" + (f" (first: {place})" if place else "")
-            for what, count, place in chain(*found)
-        ]
+        seen = []
+        for what, count, place in chain(*found):
+            first = f" (first: {place})" if place else ""
+            seen.append(f"{count:,} × {what}{first}")
         if not notes.read_bytes:
             seen.append("nothing was in it to read")
-        others = f" and {len(self.files) - 1:,} more" if len(self.files) > 1 else ""
+        count = len(self.files) - 1
+        others = f" and {count:,} more" if count else ""
         none = f"{self.files[0]}{others}: no session of format {self.importer.name}"
         if seen:
             return f"{none}: {'; '.join(seen)}"
@@ -267,11 +262,8 @@ def _playable(session: Session, notes: ImportNotes) -> Session:
     notes.estimate("an answer without tokens: one is requested", len(empty))
     turns = list(session.turns)
     for number in empty:
-        turns[number] = replace(
-            turns[number],
-            output=1,
-            recorded=replace(turns[number].recorded or Recorded(), output=0),
-        )
+        recorded = replace(turns[number].recorded or Recorded(), output=0)
+        turns[number] = replace(turns[number], output=1, recorded=recorded)
     return replace(session, turns=tuple(turns))
 
 

@@ -11,10 +11,10 @@ beyond its messages, assumed to be the same for a project and version, or a kind
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -26,6 +26,8 @@ from agentload.importers.parts import (
     Head,
     ImportNotes,
     Intake,
+    Placed,
+    Record,
     TranscriptEntry,
     chat,
     fields,
@@ -36,41 +38,38 @@ from agentload.importers.parts import (
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl",)
-Record = dict[str, Any]
-_SILENT: Final = frozenset(
+_KNOWN: Final = frozenset(
     {
-        *(
-            "agent-color",
-            "agent-name",
-            "ai-title",
-            "content-replacement",
-            "custom-title",
-            "file-history-snapshot",
-            "last-prompt",
-            "mode",
-        ),
-        *(
-            "permission-mode",
-            "pr-link",
-            "progress",
-            "queue-operation",
-            "summary",
-            "tag",
-            "worktree-state",
-        ),
+        "agent-color",
+        "agent-name",
+        "ai-title",
+        "assistant",
+        "attachment",
+        "content-replacement",
+        "custom-title",
+        "file-history-snapshot",
+        "last-prompt",
+        "mode",
+        "permission-mode",
+        "pr-link",
+        "progress",
+        "queue-operation",
+        "summary",
+        "system",
+        "tag",
+        "user",
+        "worktree-state",
     }
 )
-_SPOKEN: Final = frozenset({"assistant", "attachment", "system", "user"})
+"""Types of lines, of those that say something and of others."""
 _PROMPT: Final = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
 def sniff(head: Head) -> float:
     """Look for log lines, linked by parentUuid, or for leading titles."""
-    if any(
-        "sessionId" in record and ("parentUuid" in record or "uuid" in record)
-        for record in head.records
-    ):
-        return 0.95
+    for record in head.records:
+        if "sessionId" in record and ("parentUuid" in record or "uuid" in record):
+            return 0.95
     if head.has("summary", "leafUuid") or head.record.get("type") == "file-history-snapshot":
         return 0.6
     return 0.0
@@ -79,15 +78,11 @@ def sniff(head: Head) -> float:
 def sessions(intake: Intake) -> Iterator[Session]:
     """Yield a session for each file with a call, and one for each sub-agent."""
     seen: set[int] = set()
-    return transcripts.sessions(
-        intake,
-        [
-            one
-            for path in intake.files
-            if path.name != "journal.jsonl"
-            for one in _transcripts(intake, path, seen)
-        ],
-    )
+    found: list[AgentTranscript] = []
+    for path in intake.files:
+        if path.name != "journal.jsonl":
+            found += _transcripts(intake, path, seen)
+    return transcripts.sessions(intake, found)
 
 
 def _transcripts(intake: Intake, path: Path, seen: set[int]) -> Iterator[AgentTranscript]:
@@ -96,7 +91,7 @@ def _transcripts(intake: Intake, path: Path, seen: set[int]) -> Iterator[AgentTr
     """
     agents: dict[str, tuple[float, str]] = {}
     for agent, _, record in _by_agent(_known(intake, files.records(path, Record, intake.notes))):
-        at_s = fields.seconds(record.get("timestamp"))
+        at_s = fields.stamp(record)
         if agent not in agents and at_s is not None:
             agents[agent] = (at_s, f"{record.get('cwd')} {record.get('version')}")
     is_own = len(agents) == 1 and "" not in agents
@@ -165,18 +160,20 @@ def _by_agent(found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, str, R
     agents: dict[str, str] = {}
     for place, record in found:
         uuid = record.get("uuid")
-        if isinstance(uuid, str):
-            above = agents.get(str(record.get("parentUuid")), "")
-            agents[uuid] = (
-                str(record.get("agentId") or above or uuid) if record.get("isSidechain") else ""
-            )
-            yield agents[uuid], place, record
+        if not isinstance(uuid, str):
+            continue
+        agent = ""
+        if record.get("isSidechain"):
+            above = agents.get(str(record.get("parentUuid")))
+            agent = str(record.get("agentId") or above or uuid)
+        agents[uuid] = agent
+        yield agent, place, record
 
 
-def _known(intake: Intake, found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, Record]]:
+def _known(intake: Intake, found: Iterable[tuple[str, Record]]) -> Placed[Record]:
     """Pass lines through and count those of an unknown type."""
     for place, record in found:
-        if str(record.get("type")) not in _SILENT | _SPOKEN:
+        if str(record.get("type")) not in _KNOWN:
             intake.notes.meet(place, "a line of an unknown type")
         yield place, record
 
@@ -216,48 +213,53 @@ class _Tree:
         name = reuse.identity(f"{own} {record.get('requestId')}")
         node = self._by_name.get(name)
         if node is None:
-            node = self._by_name[name] = _begun(record, above, place, name=name)
-            self.nodes.append(node)
+            node = self._node(record, above, place, name=name)
+            self._by_name[name] = node
         _answer(self._intake, node, record, message)
         self._by_call.update(dict.fromkeys(_ids(message, "tool_use", "id"), node))
         return node
 
     def _said(self, record: Record, message: object, above: _Node | None, place: str) -> _Node:
-        results = []
-        if isinstance(message, dict):
-            results = _ids(message, "tool_result", "tool_use_id")
+        results = _ids(files.as_object(message), "tool_result", "tool_use_id")
         answered = above
         for result in reversed(results):
             answered = self._by_call.get(result, answered)
-        if answered is None or (record.get("type") == "user" and not results):
-            node = _begun(record, above, place)
-            self.nodes.append(node)
-            node.said += _pieces(self._intake, record)
-            return node
         pieces = tuple(_pieces(self._intake, record))
+        if answered is None or (record.get("type") == "user" and not results):
+            node = self._node(record, above, place)
+            node.said += pieces
+            return node
         if pieces:
             answered.more.append((pieces, _sub_agent(record)))
-            answered.last_s = fields.seconds(record.get("timestamp")) or answered.last_s
+            answered.last_s = fields.stamp(record) or answered.last_s
         return answered
 
-
-def _begun(record: Record, above: _Node | None, place: str, *, name: int = 0) -> _Node:
-    at_s = fields.seconds(record.get("timestamp"))
-    sent_s = above.last_s if above is not None and above.last_s is not None else at_s
-    return _Node(
-        id=record["uuid"], parent=above, place=place, last_s=at_s, sent_s=sent_s, name=name
-    )
+    def _node(self, record: Record, above: _Node | None, place: str, *, name: int = 0) -> _Node:
+        """Add a node for a line that belongs to no other."""
+        at_s = fields.stamp(record)
+        sent_s = None if above is None else above.last_s
+        node = _Node(
+            id=record["uuid"],
+            parent=above,
+            place=place,
+            last_s=at_s,
+            sent_s=at_s if sent_s is None else sent_s,
+            name=name,
+        )
+        self.nodes.append(node)
+        return node
 
 
 def _answer(intake: Intake, node: _Node, record: Record, message: Record) -> None:
     node.said += chat.pieces(intake, "assistant", message)
-    node.done_s = node.last_s = fields.seconds(record.get("timestamp")) or node.last_s
-    model = message.get("model")
-    usage = message.get("usage")
-    node.model = model if isinstance(model, str) else node.model
+    node.last_s = fields.stamp(record) or node.last_s
+    node.done_s = node.last_s
+    model = files.as_text(message.get("model"))
+    if model is not None:
+        node.model = model
     node.usage = node.usage or {}
-    for kind, count in usage.items() if isinstance(usage, dict) else ():
-        if isinstance(count, int) and not isinstance(count, bool):
+    for kind, count in files.as_object(message.get("usage")).items():
+        if type(count) is int:
             node.usage[kind] = max(count, node.usage.get(kind, 0))
 
 
@@ -267,63 +269,48 @@ def _pieces(intake: Intake, record: Record) -> Iterator[ContextPiece]:
         yield from chat.pieces(intake, "user", message)
     elif record.get("type") == "attachment":
         text = msgspec.json.encode(record.get("attachment")).decode()
-        yield ContextPiece(role="user", tokens=intake.length(text), key=intake.name("user", text))
+        yield chat.words(intake, "user", text)
 
 
 def _ids(message: Record, kind: str, name: str) -> list[str]:
-    content = message.get("content")
-    blocks = content if isinstance(content, list) else []
-    return [
-        str(block.get(name))
-        for block in blocks
-        if isinstance(block, dict) and block.get("type") == kind
-    ]
+    blocks = files.objects(message.get("content"))
+    return [str(block.get(name)) for block in blocks if block.get("type") == kind]
 
 
 def _sub_agent(record: Record) -> str | None:
-    told = record.get("toolUseResult")
-    if isinstance(told, dict) and told.get("agentId"):
-        return str(told["agentId"])
-    return None
+    agent = files.as_object(record.get("toolUseResult")).get("agentId")
+    return str(agent) if agent else None
 
 
 def _entries(intake: Intake, node: _Node, seen: set[int]) -> Iterator[TranscriptEntry]:
     parent = None if node.parent is None else node.parent.tip
-    common: dict[str, Any] = {
-        "id": node.id,
-        "parent": parent,
-        "place": node.place,
-        "at_s": node.done_s,
-    }
     said = tuple(node.said)
+    entry = TranscriptEntry(
+        id=node.id, parent=parent, place=node.place, at_s=node.done_s, pieces=said
+    )
     if node.usage is None:
-        yield TranscriptEntry(**common, pieces=said)
+        yield entry
     elif node.model == "<synthetic>":
         intake.notes.drop("an answer not from a model (an error shown to the user)")
-        yield TranscriptEntry(**common)
+        yield replace(entry, pieces=())
     elif node.name in seen:
         intake.notes.drop("a call repeated from an earlier file (a resumed session)")
-        yield TranscriptEntry(**common, pieces=said)
+        yield entry
     else:
         seen.add(node.name)
-        usage = _usage(intake, node, said)
-        yield TranscriptEntry(
-            **common,
-            pieces=said,
+        yield replace(
+            entry,
             timing=CallTiming(sent_s=node.sent_s, done_s=node.done_s),
-            usage=usage,
+            usage=_usage(intake, node, said),
             model=node.model,
         )
-    for number, (pieces, child) in enumerate(node.more):
-        above = node.id if not number else f"{node.id}/{number}"
+    above = node.id
+    for number, (pieces, child) in enumerate(node.more, start=1):
+        own = f"{node.id}/{number}"
         yield TranscriptEntry(
-            id=f"{node.id}/{number + 1}",
-            parent=above,
-            place=node.place,
-            at_s=node.last_s,
-            pieces=pieces,
-            child=child,
+            id=own, parent=above, place=node.place, at_s=node.last_s, pieces=pieces, child=child
         )
+        above = own
 
 
 def _usage(intake: Intake, node: _Node, said: Sequence[ContextPiece]) -> CallUsage:

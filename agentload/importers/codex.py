@@ -24,9 +24,11 @@ from agentload.importers.parts import (
     Head,
     ImportNotes,
     Intake,
+    Record,
     TranscriptEntry,
     chat,
     fields,
+    files,
     records,
     transcripts,
 )
@@ -37,14 +39,23 @@ FILES: Final = ("rollout-*.jsonl",)
 _KINDS: Final = frozenset(
     {"session_meta", "turn_context", "response_item", "event_msg", "compacted"}
 )
-_CALLS: Final = frozenset(
-    {"function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"}
+_OWN: Final = frozenset(
+    {
+        "custom_tool_call",
+        "function_call",
+        "local_shell_call",
+        "reasoning",
+        "tool_search_call",
+        "web_search_call",
+    }
 )
+"""Items that the model wrote, besides its messages."""
+_SHOWN: Final = frozenset({"name", "arguments", "input", "action"})
+"""Fields of a tool's call that are part of the context."""
 _RESULTS: Final = frozenset(
     {"function_call_output", "custom_tool_call_output", "tool_search_output"}
 )
 _SILENT: Final = frozenset({"ghost_snapshot", "compaction", "compaction_summary"})
-Record = dict[str, Any]
 
 
 def sniff(head: Head) -> float:
@@ -60,20 +71,20 @@ def sessions(intake: Intake) -> Iterator[Session]:
 
 def _transcript(intake: Intake, path: Path) -> AgentTranscript:
     _, first = next(records(path, Record, ImportNotes("lenient")), ("", {}))
-    meta = first.get("payload") if first.get("type") == "session_meta" else None
-    meta = meta if isinstance(meta, dict) else {}
+    meta: Record = {}
+    if first.get("type") == "session_meta":
+        meta = files.as_object(first.get("payload"))
+    spawned_by: str | None = None
     match meta.get("source"):
         case {"subagent": {"thread_spawn": {"parent_thread_id": str(parent)}}}:
-            spawned_by: str | None = parent
+            spawned_by = parent
         case _:
-            spawned_by = None
+            pass
     return AgentTranscript(
         read=lambda: list(_Rollout(intake=intake).entries(path)),
         key=str(meta.get("id") or path.stem),
         workload="codex-subagent" if spawned_by else "codex",
-        began_s=fields.seconds(meta.get("timestamp"))
-        or fields.seconds(first.get("timestamp"))
-        or 0.0,
+        began_s=fields.stamp(meta) or fields.stamp(first) or 0.0,
         lead=f"codex {meta.get('cli_version')}",
         spawned_by=spawned_by,
     )
@@ -108,7 +119,7 @@ class _Rollout:
             if not isinstance(payload, dict) or str(record.get("type")) not in _KINDS:
                 self.intake.notes.meet(place, "a line of an unknown type")
                 continue
-            at_s = fields.seconds(record.get("timestamp"))
+            at_s = fields.stamp(record)
             match record["type"]:
                 case "session_meta":
                     yield from self._instructions(payload, place)
@@ -126,85 +137,73 @@ class _Rollout:
 
     def _item(self, item: Record, place: str, at_s: float | None) -> Iterator[TranscriptEntry]:
         kind = str(item.get("type"))
+        is_message = kind == "message"
         if kind in _SILENT:
             return
-        if (
-            kind in _CALLS
-            or kind == "reasoning"
-            or (kind == "message" and item.get("role") == "assistant")
-        ):
+        if kind in _OWN or (is_message and item.get("role") == "assistant"):
             if self.is_open and self.queue:
                 yield from self._close(CallUsage())
             if not self.is_open:
-                self.is_open, self.sent_s, self.place = True, self.input_s or at_s, place
+                self.is_open = True
+                self.sent_s = self.input_s or at_s
+                self.place = place
             self.done_s = at_s
             self.answer += self._made(item)
             return
-        if kind not in _RESULTS and kind != "message":
+        if kind not in _RESULTS and not is_message:
             self.intake.notes.meet(place, "an item of an unknown type")
             return
         self.input_s = at_s
-        if kind == "message":
-            pieces = list(chat.pieces(self.intake, chat.role_of(item.get("role")), item))
-        else:
-            content = item.get("output")
-            pieces = list(
-                chat.pieces(
-                    self.intake,
-                    "tool",
-                    {"content": content},
-                    tool=self.names.get(str(item.get("call_id"))),
-                )
-            )
+        pieces = list(self._sent(item) if is_message else self._result(item))
         if self.is_open:
             self.queue += pieces
         elif pieces:
             yield self._entry(place, pieces)
 
+    def _sent(self, message: Record) -> Iterator[ContextPiece]:
+        return chat.pieces(self.intake, chat.role_of(message.get("role")), message)
+
+    def _result(self, item: Record) -> Iterator[ContextPiece]:
+        tool = self.names.get(str(item.get("call_id")))
+        return chat.pieces(self.intake, "tool", {"content": item.get("output")}, tool=tool)
+
     def _made(self, item: Record) -> Iterator[ContextPiece]:
-        if item.get("type") == "reasoning":
-            return chat.pieces(
-                self.intake, "assistant", {"content": item.get("summary") or item.get("content")}
-            )
-        if item.get("type") == "message":
-            return chat.pieces(self.intake, "assistant", item)
-        name = item.get("name")
-        if isinstance(name, str):
-            self.names[str(item.get("call_id"))] = name
-        said = {
-            key: value
-            for key, value in item.items()
-            if key in {"name", "arguments", "input", "action"}
-        }
-        return chat.pieces(
-            self.intake, "assistant", {"content": msgspec.json.encode(said).decode()}
-        )
+        """Read what the model wrote: a message, its reasoning, or a call of a tool."""
+        match item.get("type"):
+            case "message":
+                said = item
+            case "reasoning":
+                said = {"content": item.get("summary") or item.get("content")}
+            case _:
+                name = files.as_text(item.get("name"))
+                if name is not None:
+                    self.names[str(item.get("call_id"))] = name
+                shown = {key: item[key] for key in item if key in _SHOWN}
+                said = {"content": msgspec.json.encode(shown).decode()}
+        return chat.pieces(self.intake, "assistant", said)
 
     def _counted(self, info: object) -> Iterator[TranscriptEntry]:
-        info = info if isinstance(info, dict) else {}
-        last = info.get("last_token_usage")
-        total = info.get("total_token_usage")
+        counted = files.as_object(info)
+        last = counted.get("last_token_usage")
+        total = counted.get("total_token_usage")
         before = self.total
         if isinstance(total, dict):
             total = _counts(total)
             if total == before:
                 return
             self.total = total
-        if not isinstance(last, dict) and isinstance(total, dict):
-            last = {name: count - before.get(name, 0) for name, count in total.items()}
-        counts = (
-            {name: max(0, count) for name, count in _counts(last).items()}
-            if isinstance(last, dict)
-            else {}
-        )
-        if not counts.get("output_tokens") or not self.is_open:
+            if not isinstance(last, dict):
+                last = {name: count - before.get(name, 0) for name, count in total.items()}
+        counts = _counts(files.as_object(last))
+        if counts.get("output_tokens", 0) < 1 or not self.is_open:
             return
+        at_least_none = {name: max(0, count) for name, count in counts.items()}
         yield from self._close(
             CallUsage(
-                prompt=counts.get("input_tokens"),
-                output=counts["output_tokens"],
-                cached=counts.get("cached_input_tokens"),
-                thinking=counts.get("reasoning_output_tokens"),
+                prompt=at_least_none.get("input_tokens"),
+                output=at_least_none["output_tokens"],
+                cached=at_least_none.get("cached_input_tokens"),
+                thinking=at_least_none.get("reasoning_output_tokens"),
             )
         )
 
@@ -215,26 +214,28 @@ class _Rollout:
             self.intake.notes.meet(self.place, "an answer without usage")
         timing = CallTiming(sent_s=self.sent_s, done_s=self.done_s)
         yield self._entry(self.place, self.answer, timing=timing, usage=usage, model=self.model)
-        self.is_open, self.answer = False, []
+        self.is_open = False
+        self.answer = []
         if self.queue:
             yield self._entry(self.place, self.queue)
             self.queue = []
 
     def _compacted(self, payload: Record, place: str) -> Iterator[TranscriptEntry]:
         self.intake.notes.drop("the call that wrote a compaction's summary: not in the transcript")
-        history = payload.get("replacement_history")
-        pieces = list(chat.messages(self.intake, history)) if isinstance(history, list) else []
+        history = files.as_list(payload.get("replacement_history"))
+        pieces = list(chat.messages(self.intake, history))
+        if not pieces:
+            summary = {"content": payload.get("message")}
+            pieces = list(chat.pieces(self.intake, "user", summary))
         self.tip = None
-        yield self._entry(
-            place,
-            pieces or list(chat.pieces(self.intake, "user", {"content": payload.get("message")})),
-        )
+        yield self._entry(place, pieces)
 
     def _instructions(self, payload: Record, place: str) -> Iterator[TranscriptEntry]:
         said = payload.get("base_instructions") or payload.get("instructions")
         text = said.get("text") if isinstance(said, dict) else said
         if isinstance(text, str) and self.tip is None:
-            yield self._entry(place, list(chat.pieces(self.intake, "system", {"content": text})))
+            pieces = chat.pieces(self.intake, "system", {"content": text})
+            yield self._entry(place, list(pieces))
 
     def _entry(self, place: str, pieces: list[ContextPiece], **more: Any) -> TranscriptEntry:
         self.count += 1

@@ -9,7 +9,7 @@ other than chats, and hits of LiteLLM's own cache never reached a server as a ch
 """
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from agentload.importers.parts import (
     CallTiming,
@@ -17,6 +17,8 @@ from agentload.importers.parts import (
     Continuations,
     Head,
     Intake,
+    Placed,
+    Record,
     SpokenCall,
     chat,
     fields,
@@ -27,18 +29,13 @@ from agentload.importers.parts import (
 FILES: Final = ("*.jsonl", "*.json", "*.csv")
 
 _CHATS: Final = ("completion", "responses", "messages", "generate_content")
-Record = dict[str, Any]
 
 
 def sniff(head: Head) -> float:
     """Look for the fields that only LiteLLM has."""
     first = head.text.partition("\n")[0]
-    if (
-        "startTime" in first
-        and "completion_tokens" in first
-        and "call_type" in first
-        and not first.startswith(("{", "["))
-    ):
+    columns = ("startTime", "completion_tokens", "call_type")
+    if all(name in first for name in columns) and not first.startswith(("{", "[")):
         return 0.95
     if head.has("startTime", "endTime") and (head.has("call_type") or head.has("spend")):
         return 0.95
@@ -66,6 +63,7 @@ def sessions(intake: Intake) -> Iterator[SpokenCall]:
         first_s = fields.seconds(record.get("completionStartTime"))
         done_s = fields.seconds(record.get("endTime"))
         context = list(chat.messages(intake, files.list_in(record.get("messages"))))
+        answers = chat.answers(files.object_in(record.get("response")))
         named = record.get("session_id") or record.get("trace_id")
         model = record.get("model_group") or record.get("model")
         session = place
@@ -82,14 +80,12 @@ def sessions(intake: Intake) -> Iterator[SpokenCall]:
             ),
             usage=_usage(record),
             context=context,
-            answer=list(
-                chat.messages(intake, chat.answers(files.object_in(record.get("response"))))
-            ),
-            model=model if isinstance(model, str) else None,
+            answer=list(chat.messages(intake, answers)),
+            model=files.as_text(model),
         )
 
 
-def _records(intake: Intake) -> Iterator[tuple[str, Record]]:
+def _records(intake: Intake) -> Placed[Record]:
     for path in intake.files:
         if path.name.removesuffix(".gz").removesuffix(".zst").endswith(".csv"):
             yield from fields.every_row(path, intake.notes)

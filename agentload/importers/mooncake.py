@@ -27,6 +27,7 @@ from agentload.importers.parts import (
     Grid,
     Head,
     Intake,
+    Record,
     SpokenCall,
     by_session,
     chat,
@@ -54,7 +55,7 @@ class _Line(msgspec.Struct):
     text_input: str | None = None
     messages: list[Any] | None = None
     tools: list[Any] | None = None
-    payload: dict[str, Any] | None = None
+    payload: Record | None = None
     context_mode: str | None = None
     message_mode: str | None = None
 
@@ -141,14 +142,13 @@ def _is_whole(intake: Intake, call: _Call) -> bool:
 def _check_ids(intake: Intake, call: _Call, line: _Line, block: int) -> None:
     """Note what a line lacks, and whether its block ids fit its length."""
     if line.hash_ids is not None and line.input_length is not None:
-        if len(call.ids) > -(-call.prompt // block):
-            intake.notes.meet(
-                call.place, f"more block ids than fit a prompt of this length (block={block})"
-            )
-        elif call.prompt - len(call.ids) * block >= block:
-            intake.notes.meet(
-                call.place, f"block ids cover only part of the prompt (block={block})"
-            )
+        spare = call.prompt - len(call.ids) * block
+        if spare <= -block:
+            what = "more block ids than fit a prompt of this length"
+            intake.notes.meet(call.place, f"{what} (block={block})")
+        elif spare >= block:
+            what = "block ids cover only part of the prompt"
+            intake.notes.meet(call.place, f"{what} (block={block})")
     if line.output_length is None:
         intake.notes.estimate("output_length is missing: 1 token assumed")
 
@@ -157,11 +157,10 @@ def _pieces(intake: Intake, line: _Line) -> Iterator[ContextPiece]:
     payload = line.payload or {}
     tools = chat.schemas(intake, line.tools or payload.get("tools") or ())
     found = line.messages or payload.get("messages")
-    text = line.text_input if line.text_input is not None else payload.get("prompt")
-    said = chat.messages(
-        intake, found if isinstance(found, list) else [{"role": "user", "content": text}]
-    )
-    yield from chat.behind_system(tools, said)
+    if not isinstance(found, list):
+        text = payload.get("prompt") if line.text_input is None else line.text_input
+        found = [{"role": "user", "content": text}]
+    yield from chat.behind_system(tools, chat.messages(intake, found))
 
 
 def _spoken(intake: Intake, group: CallGroup[_Call]) -> Session:

@@ -23,6 +23,7 @@ from agentload.importers.parts import (
     Continuations,
     Head,
     Intake,
+    Record,
     SpokenCall,
     chat,
     fields,
@@ -47,7 +48,6 @@ _SENT: Final = (
 )
 _DONE: Final = ("endTime", "end_time", "completed_at")
 NO_TIMES: Final = CallTiming()
-Record = dict[str, Any]
 
 
 def sniff(head: Head) -> float:
@@ -75,29 +75,25 @@ def _calls(intake: Intake) -> Iterator[SpokenCall]:
     records = enumerate(intake.records(Record))
     first = list(islice(records, _PEEKED))
     times = (fields.first_time(record, *_SENT) for _, (_, record) in first)
-    since_s = next((at_s for at_s in times if at_s is not None), 0.0)
+    since_s = fields.first_known(times) or 0.0
     for number, (place, record) in chain(first, records):
         request = _request(record)
         found = _messages(request)
         if not found:
             intake.notes.skip(place, "no messages")
             continue
-        tools = request.get("tools")
-        opening = list(chat.schemas(intake, tools if isinstance(tools, list) else ()))
+        opening = list(chat.schemas(intake, files.as_list(request.get("tools"))))
         if _role(found[-1]) == "assistant":
-            timing = CallTiming(
-                sent_s=fields.first_time(record, *_SENT), done_s=fields.first_time(record, *_DONE)
-            )
-            name = f"c{number}"
-            for call in conversation(
+            calls = conversation(
                 intake,
                 found,
                 opening=opening,
                 place=place,
-                name=name,
-                timing=timing,
+                name=f"c{number}",
+                timing=_timing(record),
                 since_s=since_s,
-            ):
+            )
+            for call in calls:
                 since_s = call.at_s
                 yield call
         else:
@@ -122,7 +118,8 @@ def conversation(
     sent for, such as a greeting, is part of what is sent next.
     """
     times = _times(intake, found, timing)
-    known_s = next((at_s for at_s in times if at_s is not None), since_s)
+    first_s = fields.first_known(times)
+    known_s = since_s if first_s is None else first_s
     tools = opening
     new = list[ContextPiece]()
     before_s = None
@@ -152,10 +149,7 @@ def conversation(
 
 def _times(intake: Intake, found: list[Any], timing: CallTiming) -> list[float | None]:
     """Return the time of each message; where none has one, what that of the whole says of them."""
-    times = [
-        fields.first_time(message, *_SENT) if isinstance(message, dict) else None
-        for message in found
-    ]
+    times = [fields.first_time(files.as_object(message), *_SENT) for message in found]
     if all(at_s is None for at_s in times):
         answers = [number for number, each in enumerate(found) if _role(each) == "assistant"]
         _file(intake, timing, len(answers))
@@ -164,6 +158,12 @@ def _times(intake: Intake, found: list[Any], timing: CallTiming) -> list[float |
         if len(answers) == 1:
             times[answers[0]] = timing.done_s
     return times
+
+
+def _timing(record: Record) -> CallTiming:
+    """Return when a request, or all of a conversation, began and ended."""
+    sent_s = fields.first_time(record, *_SENT)
+    return CallTiming(sent_s=sent_s, done_s=fields.first_time(record, *_DONE))
 
 
 def _file(intake: Intake, timing: CallTiming, answers: int) -> None:
@@ -188,32 +188,29 @@ def _one(
     response = files.object_in(record.get("response"))
     response = files.object_in(response.get("body")) or response
     counted = fields.usage(response.get("usage") or record.get("usage"))
-    answer = [
-        piece
-        for message in chat.answers(response)
-        for piece in chat.pieces(intake, "assistant", message)
-    ]
+    answer = list[ContextPiece]()
+    for message in chat.answers(response):
+        answer += chat.pieces(intake, "assistant", message)
     limit = fields.count(request, "max_completion_tokens", "max_tokens")
     if counted.output is None and not answer and limit:
         intake.notes.estimate(
             "output tokens of a call: its limit, since the answer is not in the source"
         )
         counted = CallUsage(prompt=counted.prompt, output=limit, cached=counted.cached)
-    sent_s = fields.first_time(record, *_SENT)
-    if sent_s is None:
+    timing = _timing(record)
+    if timing.sent_s is None:
         intake.notes.estimate("time of a request: not in the source")
     named = next((str(record[name]) for name in _SESSIONS if record.get(name)), None)
-    model = request.get("model")
     # "+": an id of the log is never one of the names made here, such as "#0" and "c0"
     return SpokenCall(
         session=f"+{named}" if named else continuations.session(context),
-        at_s=sent_s or 0.0,
+        at_s=timing.sent_s or 0.0,
         place=place,
-        timing=CallTiming(sent_s=sent_s, done_s=fields.first_time(record, *_DONE)),
+        timing=timing,
         usage=counted,
         context=context,
         answer=answer,
-        model=model if isinstance(model, str) else None,
+        model=files.as_text(request.get("model")),
     )
 
 
@@ -222,8 +219,8 @@ def _request(record: Record) -> Record:
 
 
 def _messages(request: Record) -> list[Any]:
-    found = request.get("messages", request.get("conversations", request.get("input")))
-    return found if isinstance(found, list) else []
+    inner = request.get("conversations", request.get("input"))
+    return files.as_list(request.get("messages", inner))
 
 
 def _role(message: object) -> str:

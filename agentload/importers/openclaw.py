@@ -17,8 +17,9 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import quote
 
 import msgspec
@@ -30,9 +31,12 @@ from agentload.importers.parts import (
     Head,
     ImportNotes,
     Intake,
+    Placed,
+    Record,
     TranscriptEntry,
     chat,
     fields,
+    files,
     head,
     parse_json,
     records,
@@ -69,8 +73,8 @@ _MAGIC: Final = b"SQLite format 3\0"
 class _Branch(msgspec.Struct):
     """The session in a bundle."""
 
-    entries: list[dict[str, Any]]
-    header: dict[str, Any] | None = None
+    entries: list[Record]
+    header: Record | None = None
 
 
 def sniff(head: Head) -> float:
@@ -80,11 +84,9 @@ def sniff(head: Head) -> float:
     if head.path.name.startswith(_BUNDLE):
         return 1.0 if b'"entries"' in head.bytes else 0.0
     is_session = head.record.get("type") == "session" or head.has("type", "message", "timestamp")
-    is_home = (
-        any(home in head.path.parts for home in _HOMES)
-        or (head.path.parent / "sessions.json").exists()
-    )
-    return 0.95 if is_session and is_home else 0.0
+    is_home = any(home in head.path.parts for home in _HOMES)
+    is_listed = (head.path.parent / "sessions.json").exists()
+    return 0.95 if is_session and (is_home or is_listed) else 0.0
 
 
 def sessions(intake: Intake) -> Iterator[Session]:
@@ -104,73 +106,51 @@ def _transcripts(intake: Intake) -> Iterator[AgentTranscript]:
 
 def _filed(intake: Intake, path: Path) -> AgentTranscript:
     own = path.name.split(".jsonl")[0]
-    index = path.parent / "sessions.json"
-    told = parse_json(head(index, 1 << 26)) if index.exists() else None
-    known = told.items() if isinstance(told, dict) else ()
-    key, said = next(
-        (
-            (key, said)
-            for key, said in known
-            if isinstance(said, dict) and said.get("sessionId") == own
-        ),
-        (own, {}),
-    )
-    trajectory = path.with_name(f"{own}.trajectory.jsonl")
-    first = zip(records(path, transcripts.Record, ImportNotes("lenient")), range(3), strict=False)
-    times = [
-        at_s
-        for (_, record), _ in first
-        if (at_s := fields.seconds(record.get("timestamp"))) is not None
-    ]
+    key = own
+    said: Record = {}
+    for name, listed in _read(path.parent / "sessions.json").items():
+        if files.as_object(listed).get("sessionId") == own:
+            key = name
+            said = listed
+            break
+    first = islice(records(path, Record, ImportNotes("lenient")), 3)
+    times = [fields.stamp(record) for _, record in first]
     return _transcript(
-        read=lambda: list(
-            transcripts.entries(intake, records(path, transcripts.Record, intake.notes))
-        ),
+        read=lambda: list(transcripts.entries(intake, records(path, Record, intake.notes))),
         key=key,
         agent=path.parent.parent.name,
-        began_s=min(times, default=0.0),
+        began_s=min((at_s for at_s in times if at_s is not None), default=0.0),
         spawned_by=said.get("spawnedBy"),
-        opening=lambda: tuple(_opening(intake, trajectory)) if trajectory.exists() else (),
+        opening=partial(_opening, intake, path.with_name(f"{own}.trajectory.jsonl")),
     )
+
+
+def _read(path: Path) -> Record:
+    """Return the object in a JSON file; an empty one without the file."""
+    return files.as_object(parse_json(head(path, 1 << 26))) if path.exists() else {}
 
 
 def _bundled(intake: Intake, path: Path) -> AgentTranscript:
-    told = (
-        parse_json(head(path.with_name("manifest.json"), 1 << 26))
-        if path.with_name("manifest.json").exists()
-        else None
-    )
-    said = told if isinstance(told, dict) else {}
+    said = _read(path.with_name("manifest.json"))
     key = str(said.get("sessionKey") or said.get("sessionId") or path.parent.name)
     agent = key.split(":")[1] if key.startswith("agent:") else ""
-    events = path.with_name("events.jsonl")
-    branch = [
-        entry
-        for _, found in records(path, _Branch, ImportNotes("lenient"))
-        for entry in (found.header or {}, *found.entries)
-    ]
+    entries: list[Record] = []
+    for _, found in records(path, _Branch, ImportNotes("lenient")):
+        entries += [found.header or {}, *found.entries]
     return _transcript(
         read=lambda: list(transcripts.entries(intake, _branch(intake, path))),
         key=key,
         agent=agent,
-        began_s=next(
-            (
-                at_s
-                for entry in branch
-                if (at_s := fields.seconds(entry.get("timestamp"))) is not None
-            ),
-            0.0,
-        ),
+        began_s=fields.first_known(map(fields.stamp, entries)) or 0.0,
         spawned_by=None,
-        opening=lambda: tuple(_opening(intake, events)) if events.exists() else (),
+        opening=partial(_opening, intake, path.with_name("events.jsonl")),
     )
 
 
-def _branch(intake: Intake, path: Path) -> Iterator[tuple[str, transcripts.Record]]:
+def _branch(intake: Intake, path: Path) -> Placed[Record]:
     for place, found in records(path, _Branch, intake.notes):
-        yield from (
-            (f"{place}, entry {number}", entry) for number, entry in enumerate(found.entries)
-        )
+        for number, entry in enumerate(found.entries):
+            yield f"{place}, entry {number}", entry
 
 
 def _stored(intake: Intake, path: Path) -> Iterator[AgentTranscript]:
@@ -179,20 +159,20 @@ def _stored(intake: Intake, path: Path) -> Iterator[AgentTranscript]:
         nodes = {row.get("session_key"): row for row in _rows(database, "session_nodes")}
         found = _began(database)
     for session, began in found:
-        key = str(windows.get(session, {}).get("session_key") or session)
+        window = windows.get(session, {})
+        key = str(window.get("session_key") or session)
+        spawned_by = window.get("spawned_by") or nodes.get(key, {}).get("spawned_by")
         yield _transcript(
-            read=partial(
-                lambda session: list(
-                    transcripts.entries(intake, _recorded(path, session, intake.notes))
-                ),
-                session,
-            ),
+            read=partial(_events, intake, path, session),
             key=key,
             agent=path.parent.parent.name,
             began_s=fields.seconds(began) or 0.0,
-            spawned_by=windows.get(session, {}).get("spawned_by")
-            or nodes.get(key, {}).get("spawned_by"),
+            spawned_by=spawned_by,
         )
+
+
+def _events(intake: Intake, path: Path, session: str) -> list[TranscriptEntry]:
+    return list(transcripts.entries(intake, _recorded(path, session, intake.notes)))
 
 
 def _transcript(
@@ -218,22 +198,24 @@ def _transcript(
     )
 
 
-def _opening(intake: Intake, trajectory: Path) -> Iterator[ContextPiece]:
-    """Read the system prompt and the tools of the trajectory's first request."""
-    for _, event in records(trajectory, dict[str, Any], ImportNotes("lenient")):
+def _opening(intake: Intake, trajectory: Path) -> list[ContextPiece]:
+    """Read the system prompt and the tools of the trajectory's first request, if there is one."""
+    if not trajectory.exists():
+        return []
+    for _, event in records(trajectory, Record, ImportNotes("lenient")):
         compiled = event.get("data")
         if event.get("type") == "context.compiled" and isinstance(compiled, dict):
-            yield from chat.pieces(intake, "system", {"content": compiled.get("systemPrompt")})
-            tools = compiled.get("tools")
-            yield from chat.schemas(intake, tools if isinstance(tools, list) else ())
-            return
+            system = chat.pieces(intake, "system", {"content": compiled.get("systemPrompt")})
+            return [*system, *chat.schemas(intake, files.as_list(compiled.get("tools")))]
+    return []
 
 
 def _opened(path: Path) -> sqlite3.Connection:
     """Open read-only; in a folder without write access, as immutable."""
     for mode in ("mode=ro", "mode=ro&immutable=1"):
         try:
-            database = sqlite3.connect(f"file:{quote(str(path.resolve()))}?{mode}", uri=True)
+            address = f"file:{quote(str(path.resolve()))}?{mode}"
+            database = sqlite3.connect(address, uri=True)
             database.text_factory = lambda found: found.decode("utf-8", "replace")
             database.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.OperationalError:
@@ -270,7 +252,7 @@ def _readable(what: str) -> Iterator[None]:
         raise TraceError(f"{what} is damaged: {error}", hint="sqlite3 FILE .recover") from error
 
 
-def _rows(database: sqlite3.Connection, table: str) -> Iterator[dict[str, Any]]:
+def _rows(database: sqlite3.Connection, table: str) -> Iterator[Record]:
     """Yield a table's rows by column, whatever the version's columns; none without the table."""
     with _readable(f"the table {table}"):
         if _exists(database, table):
@@ -290,7 +272,7 @@ def _began(database: sqlite3.Connection) -> list[tuple[str, int]]:
         ).fetchall()
 
 
-def _recorded(path: Path, session: str, notes: ImportNotes) -> Iterator[tuple[str, dict[str, Any]]]:
+def _recorded(path: Path, session: str, notes: ImportNotes) -> Placed[Record]:
     """Yield (place, event) of one session's transcript, in order."""
     with closing(_opened(path)) as database:
         try:
@@ -309,7 +291,5 @@ def _recorded(path: Path, session: str, notes: ImportNotes) -> Iterator[tuple[st
 
 
 def _exists(database: sqlite3.Connection, table: str) -> bool:
-    return (
-        database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)).fetchone()
-        is not None
-    )
+    found = database.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (table,))
+    return found.fetchone() is not None

@@ -12,6 +12,7 @@ firing is the deadline. The history of jobs in the main session is not in the li
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import pairwise
+from operator import itemgetter
 from random import Random
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -19,7 +20,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from cronsim import CronSim, CronSimError
 
-from agentload.importers.parts import Head, Intake, fields
+from agentload.importers.parts import Head, Intake, Record, fields
 from agentload.model.trace import Segment, Session, Turn
 from agentload.plugins import Count, Positive
 
@@ -50,7 +51,7 @@ class _Job(msgspec.Struct):
     created_ms: float = msgspec.field(name="createdAtMs", default=0.0)
     updated_ms: float = msgspec.field(name="updatedAtMs", default=0.0)
     target: str = msgspec.field(name="sessionTarget", default="isolated")
-    payload: dict[str, Any] = {}
+    payload: Record = {}
 
 
 class _List(msgspec.Struct):
@@ -73,10 +74,11 @@ def sessions(
     seed: Count = 0,
 ) -> Iterator[Session]:
     """Yield a session for each firing."""
-    jobs = [
-        (place, job) for place, found in intake.records(_List) for job in found.jobs if job.enabled
-    ]
-    from_s = max((max(job.created_ms, job.updated_ms) / 1000 for _, job in jobs), default=0.0)
+    jobs = []
+    for place, found in intake.records(_List):
+        jobs += [(place, job) for job in found.jobs if job.enabled]
+    changed_ms = [max(job.created_ms, job.updated_ms) for _, job in jobs]
+    from_s = max(changed_ms, default=0.0) / 1000
     intake.notes.estimate("prefix and answer of a job's run: `prefix` and `output` tokens")
     fired: list[tuple[float, float | None, _Job]] = []
     for place, job in jobs:
@@ -85,24 +87,17 @@ def sessions(
             continue
         if job.target == "main":
             intake.notes.drop("the history of the main session that a job runs in")
-        times = list(
-            _firings(
-                intake, job, place, (from_s, from_s + hours * 3600), Random(f"{seed} {job.id}")
-            )
-        )
-        fired += [(at_s, later - at_s, job) for at_s, later in pairwise(times)] + [
-            (at_s, None, job) for at_s in times[-1:]
-        ]
-    for number, (at_s, deadline_s, job) in enumerate(sorted(fired, key=lambda one: one[0])):
-        text = job.payload.get("message") or job.payload.get("text") or ""
-        asked = Segment(
-            role="user", tokens=max(1, intake.length(str(text))), key=intake.name("user", str(text))
-        )
-        turn = Turn(
-            add=(Segment(role="system", tokens=prefix, key="prefix"), asked),
-            output=output,
-            deadline_s=deadline_s,
-        )
+        rng = Random(f"{seed} {job.id}")
+        times = list(_firings(intake, job, place, (from_s, from_s + hours * 3600), rng))
+        fired += [(at_s, later_s - at_s, job) for at_s, later_s in pairwise(times)]
+        fired += [(at_s, None, job) for at_s in times[-1:]]
+    fired.sort(key=itemgetter(0))
+    shared = Segment(role="system", tokens=prefix, key="prefix")
+    for number, (at_s, deadline_s, job) in enumerate(fired):
+        text = str(job.payload.get("message") or job.payload.get("text") or "")
+        tokens = max(1, intake.length(text))
+        asked = Segment(role="user", tokens=tokens, key=intake.name("user", text))
+        turn = Turn(add=(shared, asked), output=output, deadline_s=deadline_s)
         yield Session(
             session=f"s{number}",
             workload="openclaw-cron",

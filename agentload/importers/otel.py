@@ -12,7 +12,7 @@ exact, without them a call is assumed to contain the one before if it is long en
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any, Final, Literal
 
 import msgspec
@@ -20,9 +20,11 @@ import msgspec
 from agentload.importers.parts import (
     CallTiming,
     CallUsage,
+    ContextPiece,
     Head,
     ImportNotes,
     Intake,
+    Record,
     SpokenCall,
     chat,
     fields,
@@ -36,27 +38,26 @@ from agentload.model.trace import Session
 FILES: Final = ("*.jsonl", "*.json")
 _CHATS: Final = frozenset({"chat", "text_completion", "generate_content"})
 _CONVERSATION: Final = ("gen_ai.conversation.id", "session.id", "langfuse.session.id")
-_COUNTS: Final = (
-    (
-        "input_tokens",
-        ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens"),
+_COUNTS: Final = {
+    "input_tokens": (
+        "gen_ai.usage.input_tokens",
+        "gen_ai.usage.prompt_tokens",
+        "llm.usage.prompt_tokens",
     ),
-    (
-        "output_tokens",
-        (
-            "gen_ai.usage.output_tokens",
-            "gen_ai.usage.completion_tokens",
-            "llm.usage.completion_tokens",
-        ),
+    "output_tokens": (
+        "gen_ai.usage.output_tokens",
+        "gen_ai.usage.completion_tokens",
+        "llm.usage.completion_tokens",
     ),
-    (
-        "cached_tokens",
-        ("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
+    "cached_tokens": (
+        "gen_ai.usage.cache_read.input_tokens",
+        "gen_ai.usage.cache_read_input_tokens",
     ),
-)
+}
+_SPAN: Final = (("trace_id", "spans"), ("span_id", "attributes"), ("context", "attributes"))
+"""Fields of a record that is a span, or has some."""
 _AT: Final = ("timeUnixNano", "time_unix_nano", "timestamp")
 Kind = Literal["chat", "agent", "tool", "other"]
-Attributes = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,7 @@ class Span:
     parent: str | None
     start_s: float
     end_s: float
-    attributes: Attributes
+    attributes: Record
     events: tuple[tuple[str, float | None], ...] = ()
 
 
@@ -83,13 +84,10 @@ class _Row(SpokenCall, kw_only=True):
 
 def sniff(head: Head) -> float:
     """Look for spans, and for the names of the conventions among them."""
-    if b"resourceSpans" in head.bytes or (
-        head.has("trace_id", "spans")
-        or head.has("span_id", "attributes")
-        or head.has("context", "attributes")
-    ):
-        return 0.95 if b"gen_ai." in head.bytes else 0.6
-    return 0.0
+    is_span = b"resourceSpans" in head.bytes or any(head.has(*names) for names in _SPAN)
+    if not is_span:
+        return 0.0
+    return 0.95 if b"gen_ai." in head.bytes else 0.6
 
 
 def sessions(intake: Intake) -> Iterator[Session]:
@@ -102,16 +100,18 @@ def _conversations(intake: Intake) -> dict[str, str]:
     """Find the conversations of traces in a first pass over all files."""
     found: dict[str, str] = {}
     for path in intake.files:
-        for _, record in files.records(path, dict[str, Any], ImportNotes("lenient")):
+        for _, record in files.records(path, Record, ImportNotes("lenient")):
             for span in spans(record):
-                name = None if span is None else fields.first(span.attributes, *_CONVERSATION)
-                if span is not None and name is not None:
+                if span is None:
+                    continue
+                name = fields.first(span.attributes, *_CONVERSATION)
+                if name is not None:
                     found[span.trace] = str(name)
     return found
 
 
 def _rows(intake: Intake, names: Mapping[str, str]) -> Iterator[_Row]:
-    for place, record in intake.records(dict[str, Any]):
+    for place, record in intake.records(Record):
         for span in spans(record):
             if span is None:
                 intake.notes.skip(place, "a span without an id or a time")
@@ -133,7 +133,7 @@ def _rows(intake: Intake, names: Mapping[str, str]) -> Iterator[_Row]:
             yield row
 
 
-def _kind(attributes: Attributes) -> Kind:
+def _kind(attributes: Record) -> Kind:
     operation = fields.first(attributes, "gen_ai.operation.name", "llm.request.type")
     if str(operation) in _CHATS:
         return "chat"
@@ -141,39 +141,32 @@ def _kind(attributes: Attributes) -> Kind:
         return "agent"
     if operation == "execute_tool":
         return "tool"
-    is_counted = operation is None and fields.first(attributes, *_COUNTS[0][1]) is not None
-    return "chat" if is_counted else "other"
+    prompt = fields.first(attributes, *_COUNTS["input_tokens"])
+    return "chat" if operation is None and prompt is not None else "other"
 
 
 def _call(intake: Intake, row: _Row, span: Span) -> None:
     said = span.attributes
-    row.usage = fields.usage({name: fields.first(said, *names) for name, names in _COUNTS})
-    first_s = next(
-        (at_s for name, at_s in span.events if "first_token" in name.replace(" ", "_").lower()),
-        None,
-    )
-    row.timing = msgspec.structs.replace(row.timing, first_s=first_s)
-    model = fields.first(said, "gen_ai.request.model", "gen_ai.response.model")
-    row.model = model if isinstance(model, str) else None
+    counts = {name: fields.first(said, *names) for name, names in _COUNTS.items()}
+    row.usage = fields.usage(counts)
+    first_tokens = (at_s for name, at_s in span.events if _is_first_token(name))
+    row.timing = msgspec.structs.replace(row.timing, first_s=next(first_tokens, None))
+    row.model = files.as_text(fields.first(said, "gen_ai.request.model", "gen_ai.response.model"))
+    context = list[ContextPiece]()
     system = said.get("gen_ai.system_instructions")
-    told = (
-        [*chat.pieces(intake, "system", {"content": files.list_in(system) or system})]
-        if system
-        else []
-    )
-    told += chat.messages(
-        intake, files.list_in(said.get("gen_ai.input.messages")) or _numbered(said, "gen_ai.prompt")
-    )
-    row.context = chat.behind_system(
-        chat.schemas(intake, files.list_in(said.get("gen_ai.tool.definitions"))), told
-    )
-    row.answer = [
-        *chat.messages(
-            intake,
-            files.list_in(said.get("gen_ai.output.messages"))
-            or _numbered(said, "gen_ai.completion"),
-        )
-    ]
+    if system:
+        content = files.list_in(system) or system
+        context += chat.pieces(intake, "system", {"content": content})
+    sent = files.list_in(said.get("gen_ai.input.messages"))
+    context += chat.messages(intake, sent or _numbered(said, "gen_ai.prompt"))
+    tools = chat.schemas(intake, files.list_in(said.get("gen_ai.tool.definitions")))
+    row.context = chat.behind_system(tools, context)
+    answer = files.list_in(said.get("gen_ai.output.messages"))
+    row.answer = list(chat.messages(intake, answer or _numbered(said, "gen_ai.completion")))
+
+
+def _is_first_token(event: str) -> bool:
+    return "first_token" in event.replace(" ", "_").lower()
 
 
 def _families(intake: Intake, found: Iterator[list[_Row]]) -> Iterator[tuple[float, list[Session]]]:
@@ -231,46 +224,52 @@ def _entries(rows: Sequence[_Row]) -> list[transcripts.TranscriptEntry]:
     return list(requests.entries(calls, calls[0].id))
 
 
-def _numbered(said: Attributes, name: str) -> list[dict[str, Any]]:
+def _numbered(said: Record, name: str) -> list[Record]:
     """Read messages that older instrumentations split into attributes,
     such as gen_ai.prompt.0.role and gen_ai.prompt.0.content.
     """
-    found: list[dict[str, Any]] = []
-    while f"{name}.{len(found)}.role" in said or f"{name}.{len(found)}.content" in said:
-        at = f"{name}.{len(found)}"
-        found.append(
-            {"role": said.get(f"{at}.role", "assistant"), "content": said.get(f"{at}.content")}
-        )
+    found: list[Record] = []
+    for number in count():
+        role = f"{name}.{number}.role"
+        content = f"{name}.{number}.content"
+        if role not in said and content not in said:
+            break
+        found.append({"role": said.get(role, "assistant"), "content": said.get(content)})
     return found
 
 
-def spans(record: dict[str, Any]) -> Iterator[Span | None]:
+def spans(record: Record) -> Iterator[Span | None]:
     """Yield a record's spans; None for one without an id or a time."""
-    for resource in _list(record.get("resourceSpans", record.get("resource_spans"))):
-        for scope in _list(
-            resource.get(
-                "scopeSpans",
-                resource.get("scope_spans", resource.get("instrumentationLibrarySpans")),
-            )
-        ):
-            yield from (_span(span, None) for span in _list(scope.get("spans")))
-    yield from (_span(span, record.get("trace_id")) for span in _list(record.get("spans")))
+    for resource in _objects(record, "resourceSpans", "resource_spans"):
+        for scope in _objects(resource, "scopeSpans", "scope_spans", "instrumentationLibrarySpans"):
+            for span in _objects(scope, "spans"):
+                yield _span(span, None)
+    for span in _objects(record, "spans"):
+        yield _span(span, record.get("trace_id"))
     if not {"resourceSpans", "resource_spans", "spans"} & record.keys():
         yield _span(record, None)
 
 
-def _span(found: dict[str, Any], trace: object) -> Span | None:
-    context = found.get("context")
-    context = context if isinstance(context, dict) else {}
-    own = fields.first(found, "spanId", "span_id") or fields.first(context, "span_id")
-    trace = fields.first(found, "traceId", "trace_id") or fields.first(context, "trace_id") or trace
-    start_s = fields.seconds(
-        fields.first(found, "startTimeUnixNano", "start_time_unix_nano", "start_time")
-    )
-    end_s = fields.seconds(fields.first(found, "endTimeUnixNano", "end_time_unix_nano", "end_time"))
+def _objects(found: Record, *names: str) -> list[Record]:
+    """Return the objects in the first of these fields that there is."""
+    return files.objects(next((found[name] for name in names if name in found), None))
+
+
+def _span(found: Record, trace: object) -> Span | None:
+    context = files.as_object(found.get("context"))
+    own = fields.first(found, "spanId", "span_id") or context.get("span_id")
+    trace = fields.first(found, "traceId", "trace_id") or context.get("trace_id") or trace
+    start = fields.first(found, "startTimeUnixNano", "start_time_unix_nano", "start_time")
+    end = fields.first(found, "endTimeUnixNano", "end_time_unix_nano", "end_time")
+    start_s = fields.seconds(start)
+    end_s = fields.seconds(end)
     if own is None or start_s is None or end_s is None:
         return None
     parent = fields.first(found, "parentSpanId", "parent_span_id", "parent_id")
+    events = []
+    for event in _objects(found, "events"):
+        at_s = fields.seconds(fields.first(event, *_AT))
+        events.append((str(event.get("name")), at_s))
     return Span(
         trace=str(trace),
         id=str(own),
@@ -278,17 +277,14 @@ def _span(found: dict[str, Any], trace: object) -> Span | None:
         start_s=start_s,
         end_s=max(start_s, end_s),
         attributes=_attributes(found.get("attributes")),
-        events=tuple(
-            (str(event.get("name")), fields.seconds(fields.first(event, *_AT)))
-            for event in _list(found.get("events"))
-        ),
+        events=tuple(events),
     )
 
 
-def _attributes(found: object) -> Attributes:
+def _attributes(found: object) -> Record:
     if isinstance(found, dict):
         return found
-    return {str(each.get("key")): _value(each.get("value")) for each in _list(found)}
+    return {str(each.get("key")): _value(each.get("value")) for each in files.objects(found)}
 
 
 def _value(found: object) -> Any:  # noqa: ANN401  # an attribute is of any JSON type
@@ -305,9 +301,3 @@ def _value(found: object) -> Any:  # noqa: ANN401  # an attribute is of any JSON
             return _attributes(values)
         case _:
             return found
-
-
-def _list(found: object) -> list[dict[str, Any]]:
-    if not isinstance(found, list):
-        return []
-    return [each for each in found if isinstance(each, dict)]

@@ -9,6 +9,7 @@ first prompt beyond its messages, and are assumed to be the same for all session
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +18,17 @@ from agentload.importers.parts import (
     Head,
     ImportNotes,
     Intake,
+    Record,
     fields,
+    files,
     records,
     transcripts,
 )
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl",)
+_LOOKED_AT: Final = 50
+"""Entries of a file among which its earliest is."""
 
 
 def sniff(head: Head) -> float:
@@ -42,9 +47,7 @@ def sessions(intake: Intake) -> Iterator[Session]:
 
 def _transcript(intake: Intake, path: Path) -> AgentTranscript:
     return AgentTranscript(
-        read=lambda: list(
-            transcripts.entries(intake, records(path, transcripts.Record, intake.notes))
-        ),
+        read=lambda: list(transcripts.entries(intake, records(path, Record, intake.notes))),
         key=str(path),
         workload="pi",
         began_s=_first(path),
@@ -57,11 +60,9 @@ def _first(path: Path) -> float:
     session's header is younger than the entries it starts with.
     """
     times = []
-    for (_, record), _ in zip(
-        records(path, transcripts.Record, ImportNotes("lenient")), range(50), strict=False
-    ):
-        message = record.get("message")
-        sent_s = fields.seconds(message.get("timestamp")) if isinstance(message, dict) else None
-        at_s = fields.seconds(record.get("timestamp")) if sent_s is None else sent_s
-        times += [] if at_s is None else [at_s]
+    for _, record in islice(records(path, Record, ImportNotes("lenient")), _LOOKED_AT):
+        message = files.as_object(record.get("message"))
+        at_s = fields.first_known((fields.stamp(message), fields.stamp(record)))
+        if at_s is not None:
+            times.append(at_s)
     return min(times, default=0.0)

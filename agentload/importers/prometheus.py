@@ -15,6 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import itemgetter
 from random import Random
 from typing import Annotated, Final, Literal
 
@@ -122,8 +123,9 @@ def _told(intake: Intake) -> tuple[Scrape, float | None]:
         raise TraceError(
             f"{intake.files[0]}: not a metrics text", hint="curl SERVER/metrics > FILE"
         )
-    read.sort(key=lambda one: one[0])
-    (first_s, first), (last_s, last) = read[0], read[-1]
+    read.sort(key=itemgetter(0))
+    first_s, first = read[0]
+    last_s, last = read[-1]
     if len(read) > 1:
         return last.minus(first), last_s - first_s
     started = last.values.get("process_start_s")
@@ -132,29 +134,29 @@ def _told(intake: Intake) -> tuple[Scrape, float | None]:
 
 def _drawn(histogram: Histogram, count: int, rng: Random) -> list[int]:
     """Draw lengths with the histogram's buckets and, as far as they allow, its mean."""
-    edges = [(0.0, *histogram.bounds)[number] for number in range(len(histogram.bounds))]
-    highs = [
-        high if math.isfinite(high) else max(1.0, 2 * low)
-        for low, high in zip(edges, histogram.bounds, strict=True)
-    ]
+    edges = [0.0, *histogram.bounds[:-1]]
+    highs = []
+    for low, high in zip(edges, histogram.bounds, strict=True):
+        highs.append(high if math.isfinite(high) else max(1.0, 2 * low))
     ends = list(accumulate(histogram.counts))
     # Stratified: one draw from each of equal shares, so that every bucket has exactly its count.
-    places = [(number + rng.random()) / count * ends[-1] for number in range(count)]
+    shares = [(number + rng.random()) / count for number in range(count)]
+    places = [share * ends[-1] for share in shares]
     rng.shuffle(places)
     chosen = []
     for place in places:
         bucket = min(bisect_left(ends, place), len(ends) - 1)
-        within = (place - (ends[bucket] - histogram.counts[bucket])) / (
-            histogram.counts[bucket] or 1.0
-        )
+        held = histogram.counts[bucket]
+        within = (place - (ends[bucket] - held)) / (held or 1.0)
         chosen.append((edges[bucket], highs[bucket], min(1.0, max(0.0, within))))
 
     def at(bend: float) -> list[int]:
-        # A length is above its bucket's lower bound and at most its upper one.
-        return [
-            max(math.floor(low) + 1, round(low + (high - low) * within**bend))
-            for low, high, within in chosen
-        ]
+        lengths = []
+        for low, high, within in chosen:
+            length = round(low + (high - low) * within**bend)
+            # A length is above its bucket's lower bound and at most its upper one.
+            lengths.append(max(math.floor(low) + 1, length))
+        return lengths
 
     return at(_bend(lambda bend: sum(at(bend)) / count, histogram.mean or 1.0))
 
@@ -164,7 +166,10 @@ def _bend(mean: Callable[[float], float], wanted: float) -> float:
     low, high = 0.02, 50.0
     for _ in range(40):
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if mean(middle) > wanted else (low, middle)
+        if mean(middle) > wanted:
+            low = middle
+        else:
+            high = middle
     return math.sqrt(low * high)
 
 
@@ -203,7 +208,10 @@ def _turns(lengths: Sequence[int], share: float) -> float:
     for _ in range(20):
         middle = (low + high) / 2
         hits = 1 - sum(map(max, _parts(lengths, middle))) / total
-        low, high = (middle, high) if hits < share else (low, middle)
+        if hits < share:
+            low = middle
+        else:
+            high = middle
     return (low + high) / 2
 
 
@@ -223,13 +231,12 @@ def _session(
     held = answered = 0
     for number, length in enumerate(lengths):
         answer = min(answered, length - held)
-        add = (
-            [Segment(role="assistant", tokens=answer, key=f"{name}.a{number - 1}")]
-            if answer
-            else []
-        )
-        if length - held > answer:
-            add.append(Segment(role="user", tokens=length - held - answer, key=f"{name}.{number}"))
+        asked = length - held - answer
+        add: list[Segment] = []
+        if answer:
+            add.append(Segment(role="assistant", tokens=answer, key=f"{name}.a{number - 1}"))
+        if asked > 0:
+            add.append(Segment(role="user", tokens=asked, key=f"{name}.{number}"))
         answered = next(answers)
         turns.append(
             Turn(

@@ -10,12 +10,12 @@ Contexts are assembled in this order: system prompt, passages, web search, histo
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from agentload.errors import TraceError
-from agentload.importers.parts import ContextPiece, Grid, Head, Intake, records, requests
+from agentload.importers.parts import ContextPiece, Grid, Head, Intake, Record, records, requests
 from agentload.model.trace import Role, Session
 from agentload.plugins import Count, Positive, Seconds
 
@@ -64,7 +64,7 @@ def sessions(intake: Intake, *, grid: Grid = "keep") -> Iterator[Session]:
 
 
 def _lengths(intake: Intake, path: Path) -> Iterator[tuple[int, int]]:
-    for place, row in records(path, dict[str, Any], intake.notes):
+    for place, row in records(path, Record, intake.notes):
         ids = [value for name, value in row.items() if name.endswith("_id")]
         length = row.get("token_length")
         if len(ids) == 1 and isinstance(ids[0], int) and isinstance(length, int) and length >= 0:
@@ -78,25 +78,29 @@ def _requests(
 ) -> Iterator[requests.SizedCall]:
     for path in paths:
         for place, line in records(path, _Line, intake.notes):
-            pieces = []
-            for kind, role in _ORDER:
-                for found in line.hash_ids.get(kind, ()):
-                    if found not in lengths:
-                        intake.notes.meet(
-                            place,
-                            "an id without a length in the tables: its tokens have no identity",
-                        )
-                    elif lengths[found]:
-                        pieces.append(
-                            ContextPiece(role=role, tokens=lengths[found], key=f"{kind[:1]}{found}")
-                        )
-            if sum(piece.tokens for piece in pieces) > line.input_length:
+            pieces = list(_pieces(intake, line, place, lengths))
+            known = sum(piece.tokens for piece in pieces)
+            if known > line.input_length:
                 intake.notes.meet(place, "the lengths of the ids exceed input_length")
             yield requests.SizedCall(
                 session=place if line.session_id is None else f"+{line.session_id}",
                 at_s=line.timestamp,
                 place=place,
-                prompt=max(line.input_length, sum(piece.tokens for piece in pieces)),
+                prompt=max(line.input_length, known),
                 output=line.output_length,
                 pieces=pieces,
             )
+
+
+def _pieces(
+    intake: Intake, line: _Line, place: str, lengths: Mapping[int, int]
+) -> Iterator[ContextPiece]:
+    """Yield the pieces of a prompt whose lengths are known, in their order."""
+    for kind, role in _ORDER:
+        for found in line.hash_ids.get(kind, ()):
+            tokens = lengths.get(found)
+            if tokens is None:
+                what = "an id without a length in the tables: its tokens have no identity"
+                intake.notes.meet(place, what)
+            elif tokens:
+                yield ContextPiece(role=role, tokens=tokens, key=f"{kind[:1]}{found}")

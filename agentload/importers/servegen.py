@@ -17,7 +17,8 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 from typing import Annotated, Any, Final
@@ -85,7 +86,8 @@ def sessions(
         )
         for client in clients
     )
-    for number, (at_s, lengths) in enumerate(heapq.merge(*drawn, key=lambda request: request[0])):
+    merged = heapq.merge(*drawn, key=itemgetter(0))
+    for number, (at_s, lengths) in enumerate(merged):
         yield _session(f"s{number}", round(at_s - from_s, 6), lengths, system)
 
 
@@ -110,13 +112,10 @@ class _Client:
 
 def _spans(client: _Client) -> Iterator[tuple[_Window, float]]:
     """Yield a client's windows with their ends."""
-    for number, window in enumerate(client.windows):
-        yield (
-            window,
-            client.windows[number + 1].begin_s
-            if number + 1 < len(client.windows)
-            else window.begin_s + _WINDOW_S,
-        )
+    for window, later in pairwise(client.windows):
+        yield window, later.begin_s
+    for last in client.windows[-1:]:
+        yield last, last.begin_s + _WINDOW_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,37 +127,18 @@ class _Table:
 
     def at(self, share: float) -> float:
         """Return the quantile."""
-        return self.values[
-            min(bisect_right(self.shares, share * self.shares[-1]), len(self.values) - 1)
-        ]
+        place = bisect_right(self.shares, share * self.shares[-1])
+        return self.values[min(place, len(self.values) - 1)]
 
 
 def _client(intake: Intake, path: Path) -> _Client:
     windows = []
-    for number, line in lines(path, intake.notes):
-        cells = line.decode("utf-8", "replace").strip().split(",")
-        try:
-            begin_s = float(cells[0])
-            rate = float(cells[1])
-            family = cells[3]
-            shape = float(cells[4])
-            if not (
-                math.isfinite(begin_s + rate) and (shape <= 0 or _SHAPES[0] <= shape <= _SHAPES[1])
-            ):
-                raise ValueError(line)
-        except (ValueError, IndexError):
-            intake.notes.skip(
-                f"{path}:{number}", "not a window: start, rate, CV, family, shape, scale"
-            )
-            continue
-        windows.append(
-            _Window(
-                begin_s=begin_s,
-                rate_per_s=max(0.0, rate),
-                family=family if shape > 0 else "",
-                shape=shape,
-            )
-        )
+    for place, line in lines(path, intake.notes):
+        window = _window(line.decode("utf-8", "replace"))
+        if window is None:
+            intake.notes.skip(place, "not a window: start, rate, CV, family, shape, scale")
+        else:
+            windows.append(window)
     dataset = path.with_name(path.name.replace("-trace.csv", "-dataset.json"))
     if not dataset.exists():
         raise TraceError(
@@ -168,6 +148,22 @@ def _client(intake: Intake, path: Path) -> _Client:
     return _Client(name=path.name, windows=tuple(windows), tables=_tables(intake, dataset))
 
 
+def _window(line: str) -> _Window | None:
+    """Read a line of a client's table; None where it is none."""
+    try:
+        begin, rate, _, family, shape = line.strip().split(",")[:5]
+        window = _Window(
+            begin_s=float(begin),
+            rate_per_s=max(0.0, float(rate)),
+            family=family if float(shape) > 0 else "",
+            shape=float(shape),
+        )
+    except ValueError:
+        return None
+    is_known = window.shape <= 0 or _SHAPES[0] <= window.shape <= _SHAPES[1]
+    return window if is_known and math.isfinite(window.begin_s + float(rate)) else None
+
+
 def _tables(intake: Intake, path: Path) -> Mapping[float, Mapping[str, _Table]]:
     found = parse_json(head(path, LONGEST_LINE))
     if not isinstance(found, dict):
@@ -175,10 +171,11 @@ def _tables(intake: Intake, path: Path) -> Mapping[float, Mapping[str, _Table]]:
         return {}
     tables: dict[float, dict[str, _Table]] = {}
     for begin, said in found.items():
-        if isinstance(said, dict) and (begin_s := seconds(begin)) is not None:
-            tables[begin_s] = {
-                name: table for name, value in said.items() if (table := _table(value)) is not None
-            }
+        begin_s = seconds(begin)
+        if begin_s is None or not isinstance(said, dict):
+            continue
+        read = {name: _table(value) for name, value in said.items()}
+        tables[begin_s] = {name: table for name, table in read.items() if table is not None}
     return dict(sorted(tables.items()))
 
 
@@ -186,15 +183,17 @@ def _table(found: object) -> _Table | None:
     """Read "{50: 0.3, 60: 0.7}", which is Python notation, not JSON."""
     try:
         pairs: Any = ast.literal_eval(found) if isinstance(found, str) else found
-        sorted_pairs = sorted((float(value), float(share)) for value, share in pairs.items())
+        ordered = sorted((float(value), float(share)) for value, share in pairs.items())
     except (ValueError, SyntaxError, AttributeError, TypeError, MemoryError, RecursionError):
         return None
-    if not all(0 <= value <= _LONGEST and 0 <= share < math.inf for value, share in sorted_pairs):
+    values = [value for value, _ in ordered]
+    weights = [share for _, share in ordered]
+    if not all(0 <= value <= _LONGEST for value in values):
         return None
-    shares = list(accumulate(share for _, share in sorted_pairs))
-    if shares and shares[-1] > 0:
-        return _Table([value for value, _ in sorted_pairs], shares)
-    return None
+    if not all(0 <= weight < math.inf for weight in weights):
+        return None
+    shares = list(accumulate(weights))
+    return _Table(values, shares) if sum(weights) > 0 else None
 
 
 def _requests(
@@ -241,9 +240,8 @@ def _residual(rng: Random, window: _Window) -> float:
         case "Gamma":
             hit = rng.gammavariate(window.shape + 1, 1 / window.shape)
         case "Weibull":
-            hit = rng.gammavariate(1 + 1 / window.shape, 1) ** (1 / window.shape) / math.gamma(
-                1 + 1 / window.shape
-            )
+            power = 1 / window.shape
+            hit = rng.gammavariate(1 + power, 1) ** power / math.gamma(1 + power)
         case _:
             return rng.expovariate(1.0)
     return hit * rng.random()

@@ -7,7 +7,7 @@ the counts of info.model_stats, if any. There are no times: sessions start at 0,
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -17,6 +17,7 @@ from agentload.importers.parts import (
     ContextPiece,
     Head,
     Intake,
+    Record,
     SpokenCall,
     chat,
     requests,
@@ -25,13 +26,12 @@ from agentload.plugins import Seconds
 
 FILES: Final = ("*.traj",)
 LICENCE: Final = "the public SWE-agent trajectories are MIT (SWE-agent/SWE-agent)"
-Message = dict[str, Any]
 
 
 class _Step(msgspec.Struct):
     execution_time: float | None = None
-    messages: list[Message] | None = None
-    query: list[Message] | None = None
+    messages: list[Record] | None = None
+    query: list[Record] | None = None
     response: str | None = None
 
 
@@ -46,7 +46,7 @@ class _Info(msgspec.Struct):
 
 
 class _Trajectory(msgspec.Struct):
-    history: list[Message] = []
+    history: list[Record] = []
     trajectory: list[_Step] = []
     info: _Info = msgspec.field(default_factory=_Info)
 
@@ -112,9 +112,13 @@ def _ratios(
     received = sum(piece.tokens for _, answer, _ in calls for piece in answer)
     if stats.api_calls != len(calls):
         return 1.0, 1.0
-    return (stats.tokens_sent / sent if stats.tokens_sent and sent else 1.0), (
-        stats.tokens_received / received if stats.tokens_received and received else 1.0
-    )
+    return _ratio(stats.tokens_sent, sent), _ratio(stats.tokens_received, received)
+
+
+def _ratio(counted: int, estimated: int) -> float:
+    if not counted or not estimated:
+        return 1.0
+    return counted / estimated
 
 
 def _scaled(pieces: Sequence[ContextPiece], ratio: float) -> list[ContextPiece]:

@@ -28,6 +28,8 @@ from agentload.plugins import Count
 
 FILES: Final = ("*.jsonl",)
 LICENCE: Final = "the public TraceLab traces are CC-BY 4.0 (uw-syfi/TraceLab): attribute them"
+_ASKED: Final = frozenset({"user_message", "tool_result"})
+_SAID: Final = frozenset({"text", "reasoning", "tool_call"})
 
 
 class _Event(msgspec.Struct):
@@ -72,16 +74,8 @@ def sessions(intake: Intake) -> Iterator[SpokenCall]:
             intake.notes.meet(place, "a duplicate round")
             continue
         seen.add(known)
-        asked = [
-            event
-            for event in round_.timing_events
-            if event.event_type in {"user_message", "tool_result"}
-        ]
-        said = [
-            event
-            for event in round_.timing_events
-            if event.event_type in {"text", "reasoning", "tool_call"}
-        ]
+        asked = [event for event in round_.timing_events if event.event_type in _ASKED]
+        said = [event for event in round_.timing_events if event.event_type in _SAID]
         sent_s = max(_times(asked), default=None) or min(_times(said), default=None)
         if sent_s is None:
             intake.notes.skip(place, "no timing event with a time")
@@ -104,21 +98,14 @@ def sessions(intake: Intake) -> Iterator[SpokenCall]:
             is_new=True,
             lead=round_.provider,
         )
-        names.update(
-            {
-                tool.tool_call_id: tool.tool_name
-                for tool in round_.tools
-                if tool.tool_call_id and tool.tool_name
-            }
-        )
+        for tool in round_.tools:
+            if tool.tool_call_id and tool.tool_name:
+                names[tool.tool_call_id] = tool.tool_name
 
 
 def _times(events: list[_Event]) -> list[float]:
-    return [
-        at
-        for event in events
-        if event.timestamp is not None and (at := fields.iso(event.timestamp)) is not None
-    ]
+    times = [fields.iso(event.timestamp) for event in events if event.timestamp is not None]
+    return [at_s for at_s in times if at_s is not None]
 
 
 def _new(event: _Event, names: dict[str, str]) -> ContextPiece:

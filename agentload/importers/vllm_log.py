@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from agentload.importers.parts import Head, Intake, Numbering, SizedCall, lines, requests
+from agentload.importers.parts import Head, Intake, Numbering, SizedCall, files, lines, requests
 from agentload.plugins import Positive
 
 FILES: Final = ("*.log", "*.txt")
@@ -45,9 +45,8 @@ def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[SizedCall]:
     open_: dict[bytes, SizedCall] = {}
     for path in intake.files:
         at_s = 0.0
-        for number, line in lines(path, intake.notes):
+        for place, line in lines(path, intake.notes):
             at_s = _seconds(line, at_s)
-            place = f"{path}:{number}"
             done = _DONE.search(line)
             if done is not None:
                 request = open_.pop(done[1], None)
@@ -111,10 +110,9 @@ def _ended(intake: Intake, request: SizedCall, text: bytes, at_s: float) -> Size
 
 def _unquoted(text: bytes) -> str | None:
     try:
-        found = ast.literal_eval(text.decode("utf-8", "replace"))
+        return files.as_text(ast.literal_eval(text.decode("utf-8", "replace")))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
-    return found if isinstance(found, str) else None
 
 
 def _seconds(line: bytes, before: float) -> float:

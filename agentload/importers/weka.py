@@ -13,11 +13,12 @@ use every_s to space them, or play them with --sessions or --rate.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from agentload.importers.parts import BlockPrompt, Head, Intake, PromptTree, Trail, change, in_order
+from agentload.importers.parts.dialogue import recording
 from agentload.model.trace import Recorded, Role, Session, Turn, TurnRef, Wait
 from agentload.plugins import Positive, Seconds
 
@@ -58,9 +59,12 @@ class _Ids:
 
     def of(self, written: msgspec.Raw) -> list[int]:
         """Return the ids; raise `msgspec.ValidationError` if they are malformed."""
-        text, stem = bytes(written), self._stem
-        goes_on = text.startswith(stem) and text[len(stem) : len(stem) + 1] == b","
-        self._ids = [*self._ids, *_ids(b"[" + text[len(stem) + 1 :])] if goes_on else _ids(text)
+        text = bytes(written)
+        stem = self._stem + b","
+        if text.startswith(stem):
+            self._ids = self._ids + _ids(b"[" + text.removeprefix(stem))
+        else:
+            self._ids = _ids(text)
         self._stem = text[:-1].rstrip()
         return self._ids
 
@@ -113,15 +117,12 @@ def _families(intake: Intake, block: int, every_s: float) -> Iterator[tuple[floa
             intake.notes.skip(place, "no request of a known type with a length")
             continue
         start_s = round(number * every_s, 3)
-        made = [
-            _session(thread, threads, start_s=start_s, model=threads[0].calls[0][0].model)
-            for thread in threads
-        ]
-        yield (
-            start_s,
-            [session for session in made if session is made[0] or session.start_s is None],
-        )
-        yield from ((start_s, [session]) for session in made[1:] if session.start_s is not None)
+        first, *others = (_session(thread, threads, start_s=start_s) for thread in threads)
+        spawned = [session for session in others if session.start_s is None]
+        yield start_s, [first, *spawned]
+        for session in others:
+            if session.start_s is not None:
+                yield start_s, [session]
         number += 1
 
 
@@ -138,13 +139,12 @@ def _threads(intake: Intake, trace: _Trace, place: str, name: str, scope: int) -
             if child.calls:
                 threads.append(child)
                 pending.append(child)
-            continue
-        if _add(intake, parent, request, growth, place):
-            done = [child for child in pending if child.ends_s <= request.t + _SLACK_S]
-            parent.joined[len(parent.calls) - 1] = [
-                child for child in done if child.spawned_by is not None
-            ]
-            pending = [child for child in pending if child not in done]
+        elif _add(intake, parent, request, growth, place):
+            by_s = request.t + _SLACK_S
+            done = [child for child in pending if child.ends_s <= by_s]
+            pending = [child for child in pending if child.ends_s > by_s]
+            joined = [child for child in done if child.spawned_by is not None]
+            parent.joined[len(parent.calls) - 1] = joined
     return threads
 
 
@@ -152,8 +152,10 @@ def _sub_agent(
     intake: Intake, request: _Request, parent: _Thread, name: str, place: str
 ) -> _Thread:
     spawned_s = _end(parent.calls[-1][0]) if parent.calls else 0.0
-    last = request.requests[-1] if request.requests else request
-    length = request.duration_ms / 1000 if request.duration_ms is not None else _end(last)
+    if request.duration_ms is not None:
+        length = request.duration_ms / 1000
+    else:
+        length = _end(request.requests[-1] if request.requests else request)
     begins_s = max(0.0, request.t - length)
     if begins_s < spawned_s - _SLACK_S:  # it has a start time, or another clock
         begins_s = max(request.t, spawned_s)
@@ -173,8 +175,9 @@ def _relative(requests: Sequence[_Request], length: float) -> Iterator[_Request]
     """Make times relative to the first request if
     they are the trace's rather than the sub-agent's.
     """
-    start = requests[0].t if requests and requests[0].t > length + _SLACK_S else 0.0
-    return (msgspec.structs.replace(request, t=request.t - start) for request in requests)
+    first_s = requests[0].t if requests else 0.0
+    start_s = first_s if first_s > length + _SLACK_S else 0.0
+    return (msgspec.structs.replace(request, t=request.t - start_s) for request in requests)
 
 
 def _add(
@@ -186,7 +189,8 @@ def _add(
     if request.input < 1 or request.output < 0:
         intake.notes.meet(place, "a request without a length")
         return False
-    if thread.calls and request.t < thread.calls[-1][0].t:
+    before = thread.calls[-1] if thread.calls else None
+    if before is not None and request.t < before[0].t:
         intake.notes.meet(place, "the clock jumps backwards")
     if request.api_time is None:
         intake.notes.estimate("api_time is missing: included in the following wait")
@@ -195,15 +199,12 @@ def _add(
     except msgspec.DecodeError:
         intake.notes.skip(place, "hash_ids of a request are not integers")
         return False
-    before = thread.calls[-1] if thread.calls else None
     prompt = growth.add(ids, request.input, after=before and before[1])
     prompt.key = f"{thread.name}.{len(thread.calls)}"
     prompt.roles = _roles(request, prompt, before)
-    same = (
-        prompt.start // intake.source.block
-        if before is not None and prompt.parent is before[1]
-        else 0
-    )
+    same = 0
+    if before is not None and prompt.parent is before[1]:
+        same = prompt.start // intake.source.block
     thread.trail.blocks(prompt.ids, request.input, same=min(same, len(prompt.ids)))
     thread.calls.append((request, prompt))
     return True
@@ -212,32 +213,37 @@ def _add(
 def _roles(
     request: _Request, prompt: BlockPrompt, before: tuple[_Request, BlockPrompt] | None
 ) -> tuple[tuple[Role, int], ...]:
-    last: Role = "tool" if "tool_result" in request.input_types else "user"
+    news: tuple[Role, int] = (_wait(request), prompt.end)
     if before is None:
-        return ((last, prompt.end),)
-    if prompt.parent is not before[1] or prompt.start < before[1].end:
-        # A rewritten history has new ids: what it repeats is no result, only what makes it longer.
-        return (("user", min(prompt.end, before[1].end + before[0].output)), (last, prompt.end))
-    answered = min(prompt.end, prompt.start + before[0].output)
-    return (("assistant", answered), (last, prompt.end))
+        return (news,)
+    last, sent = before
+    if prompt.parent is sent and prompt.start >= sent.end:
+        return (("assistant", min(prompt.end, prompt.start + last.output)), news)
+    # A rewritten history has new ids: what it repeats is no result, only what makes it longer.
+    return (("user", min(prompt.end, sent.end + last.output)), news)
+
+
+def _wait(request: _Request) -> Literal["tool", "user"]:
+    """Return what a call waited for, whose words are then the last of its prompt."""
+    return "tool" if "tool_result" in request.input_types else "user"
 
 
 def _end(request: _Request) -> float:
     return request.t + (request.api_time or 0.0)
 
 
-def _session(
-    thread: _Thread, threads: Sequence[_Thread], *, start_s: float, model: str | None
-) -> Session:
-    is_parent = thread is threads[0]
+def _session(thread: _Thread, threads: Sequence[_Thread], *, start_s: float) -> Session:
+    parent = threads[0]
+    is_parent = thread is parent
     spawned = threads[1:] if is_parent else ()
+    model = parent.calls[0][0].model
     turns: list[Turn] = []
     last: BlockPrompt | None = None
     for number, (request, prompt) in enumerate(thread.calls):
         keep, added = change(last, prompt)
         last = prompt
         joined = thread.joined.get(number, [])
-        wait, wait_s = _pause(thread, threads[0], number, joined)
+        wait, wait_s = _pause(thread, parent, number, joined)
         turns.append(
             Turn(
                 add=added,
@@ -266,10 +272,9 @@ def _recorded(thread: _Thread, number: int, start_s: float) -> Recorded | None:
     request = thread.calls[number][0]
     sent_s = round(start_s + thread.begins_s + request.t, 3)
     is_start = not number and thread.spawned_by is None
-    recorded = Recorded(
-        ttft_s=request.ttft, api_s=request.api_time, start_s=None if is_start else sent_s
+    return recording(
+        Recorded(ttft_s=request.ttft, api_s=request.api_time, start_s=None if is_start else sent_s)
     )
-    return None if recorded == Recorded() else recorded
 
 
 def _pause(
@@ -277,12 +282,13 @@ def _pause(
 ) -> tuple[Wait | None, float]:
     """Return what a call waited for, and how long."""
     request = thread.calls[number][0]
-    wait: Wait = "tool" if "tool_result" in request.input_types else "user"
+    wait: Wait = _wait(request)
     if number and request.think_time is not None and not joined:
         wait_s = request.think_time
     elif number:
         answered_s = _end(thread.calls[number - 1][0])
-        wait_s = request.t - max([answered_s, *(child.ends_s for child in joined)])
+        joined_s = [child.ends_s for child in joined]
+        wait_s = request.t - max([answered_s, *joined_s])
     elif thread.spawned_by is None:
         return None, 0.0
     else:

@@ -17,6 +17,7 @@ from advisor.legs.speed import MOST_PAIRS
 from advisor.policy import DecideBy
 from agentload.endpoints.read import EMULATED, is_arms_file
 from agentload.model.kv import WELL_KNOWN
+from agentload.report import format as say
 from agentload.report.parts import RunFacts
 from agentload.study.argv import argv, command, lost_options
 from agentload.study.change import differences, extend, given_pairs
@@ -132,8 +133,10 @@ def commands_of_run(facts: RunFacts) -> tuple[str, ...]:
 
     Where a job or an older version made the run, that is the command which was typed.
     """
-    made, study = facts.made, facts.study
-    if study is None or made.command.split()[1:2] != [*argv(study)[:1]]:
+    made = facts.made
+    study = facts.study
+    verb = made.command.split()[1:2]
+    if study is None or verb != list(argv(study)[:1]):
         return (made.command,) if made.command else ()
     # A decision asks all that it needs: pairs, step times, trials and questions.
     decided = [each for each in facts.additions if isinstance(each, Decide)]
@@ -260,7 +263,8 @@ def _servers(facts: RunFacts) -> Live:
         case Live(endpoints=said) as servers if said:
             return servers
         case Virtual(profile=profile, arms=arms):
-            return Live(endpoints=f"{EMULATED}{profile}{'/' if arms else ''}{'+'.join(arms)}")
+            named = say.join((profile, "+".join(arms)), "/")
+            return Live(endpoints=f"{EMULATED}{named}")
         case _:
             return Live(endpoints=_ENDPOINTS)
 
@@ -352,7 +356,8 @@ def _beside(
     step: steps.CapacitySearch | steps.Lengths | steps.Questions, facts: RunFacts
 ) -> Search | Sweep | Ask:
     """Return the study of what is measured next to the run, on its servers."""
-    servers, replay = _servers(facts), _replay(facts)
+    servers = _servers(facts)
+    replay = _replay(facts)
     match step:
         case steps.CapacitySearch():
             limits = _limits(step, replay)

@@ -7,13 +7,16 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Final, Literal, TypeAlias
+from functools import partial
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from advisor import words
 from advisor.estimate import Estimate
 
 ABSENT: Final = "–"
 MINUS: Final = "−"
+SMALLEST_PLAIN: Final = 1e-3
+"""Figures below it are printed by a power of ten."""
 _TIMES: Final = ((1_000, 1, "ms"), (120_000, 1_000, "s"), (7_200_000, 60_000, "min"))
 _HYPHEN: Final = re.compile(r"(?<![\w.)])-(?=\.?\d)")
 _LOOSE: Final = re.compile(r"(?<=\d) %")
@@ -21,6 +24,7 @@ _TIMES_AS_LARGE: Final = re.compile(r"(?<=\d)x(?=[\s.,;:)]|$)")
 _ENDS: Final = re.compile(r"\[([^\[\],]+?)%?, ([^\[\],]+?)%?\]")
 _RAISED: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
+T = TypeVar("T")
 PrintNumber: TypeAlias = Callable[[float, int], str]
 Ends: TypeAlias = tuple[float, float | None, float | None]
 """A value and the ends of its interval."""
@@ -58,8 +62,12 @@ def significant(value: float, digits: int = 2) -> str:
     """
     if value == 0:
         return "0"
-    leading = math.floor(math.log10(abs(value)))
-    return number(value, max(0, digits - 1 - leading))
+    return number(value, max(0, digits - 1 - _exponent(value)))
+
+
+def _exponent(value: float) -> int:
+    """Return the power of ten of a number's leading digit."""
+    return math.floor(math.log10(abs(value)))
 
 
 def decimals(half_width: float) -> int:
@@ -70,7 +78,7 @@ def decimals(half_width: float) -> int:
     """
     if not math.isfinite(half_width) or half_width <= 0:
         return 1
-    exponent = math.floor(math.log10(half_width))
+    exponent = _exponent(half_width)
     digits = 2 if half_width / 10**exponent < 3.55 else 1
     return max(0, digits - 1 - exponent)
 
@@ -103,6 +111,16 @@ def points(estimate: Estimate | None) -> str:
     return spread(estimate, with_sign, factor=100, unit=" pp", places=_tenths(estimate))
 
 
+def tenths(share: float) -> str:
+    """Print a share of one in percent, with a decimal: `81.3%`."""
+    return f"{number(100 * share, 1)}%"
+
+
+def relative(change: float) -> str:
+    """Print a relative change, with a decimal: `−6.0%`."""
+    return f"{with_sign(100 * change, 1)}%"
+
+
 def spread(
     estimate: Estimate | None,
     print_number: PrintNumber,
@@ -119,8 +137,8 @@ def spread(
     """
     if estimate is None or not math.isfinite(estimate.value):
         return ABSENT
-    value, low, high = _scaled(estimate, factor)
-    is_bare = low is None and high is None
+    value, *ends = _scaled(estimate, factor)
+    is_bare = ends == [None, None]
     if places is None:
         known = [each for each in among if each is not None and math.isfinite(each.value)]
         compared = [_scaled(each, factor) for each in known or (estimate,)]
@@ -128,9 +146,8 @@ def spread(
     text = f"{print_number(value, places)}{unit}"
     if is_bare:
         return text
-    low_text = None if low is None else _bound(low, print_number, places)
-    high_text = None if high is None else _bound(high, print_number, places)
-    return f"{text} {words.interval(low_text, high_text)}"
+    shown = partial(_bound, print_number=print_number, places=places)
+    return f"{text} {words.interval(*where_known(ends, shown))}"
 
 
 def _most_places(compared: Iterable[Ends]) -> int:
@@ -175,7 +192,7 @@ def _digits(value: float) -> int:
     """Return the decimals of three significant digits."""
     if not value:
         return 0
-    return max(0, 2 - math.floor(math.log10(abs(value))))
+    return max(0, 2 - _exponent(value))
 
 
 def _places(value: float) -> int:
@@ -197,7 +214,7 @@ def _bound(value: float, print_number: PrintNumber, places: int) -> str:
     An end that is not zero is never printed as zero: nobody shall read a bound that was not found.
     """
     if value and print_number is not whole and round(value, places) == 0:
-        places = -math.floor(math.log10(abs(value)))
+        places = -_exponent(value)
     return print_number(value, places)
 
 
@@ -223,12 +240,12 @@ def estimate(each: Estimate | None, *, among: Sequence[Estimate | None] = ()) ->
             return number(each.value)  # a count that the server reported, as it prints it
         case "tokens" | "KV tokens":
             return token_range(each.value, each.low, each.high)
+        case unit if 0 < abs(each.value) < SMALLEST_PLAIN:
+            power = -_exponent(each.value)
+            raised = f" ×10⁻{str(power).translate(_RAISED)} {unit}".rstrip()
+            return spread(each, number, factor=10.0**power, unit=raised)
         case unit:
-            power = _power(each.value)
-            raised = f" ×10⁻{str(power).translate(_RAISED)}" if power else ""
-            told = f"{raised} {unit}".rstrip()
-            others = () if power else among
-            return spread(each, number, factor=10.0**power, unit=told, among=others)
+            return spread(each, number, unit=f" {unit}".rstrip(), among=among)
 
 
 def _share(each: Estimate, among: Sequence[Estimate | None]) -> str:
@@ -257,16 +274,7 @@ def token_range(value: float | None, low: float | None, high: float | None) -> s
     """Print token counts with their interval: `7.0k [2.4k, 10k]`."""
     if low is None and high is None:
         return tokens(value)
-    low_text = None if low is None else tokens(low)
-    high_text = None if high is None else tokens(high)
-    return f"{tokens(value)} {words.interval(low_text, high_text)}"
-
-
-def _power(value: float) -> int:
-    """Return by which power of ten a very small figure is printed larger."""
-    if 0 < abs(value) < 1e-3:
-        return -math.floor(math.log10(abs(value)))
-    return 0
+    return f"{tokens(value)} {words.interval(*where_known((low, high), tokens))}"
 
 
 def percent(share: float | None) -> str:
@@ -274,23 +282,22 @@ def percent(share: float | None) -> str:
     if share is None or not math.isfinite(share):
         return ABSENT
     value = 100 * share
-    near_an_end = 0 < abs(value) < 1 or 99 < value < 100
-    return f"{number(value, 1 if near_an_end else 0)}%"
+    is_near_an_end = 0 < abs(value) < 1 or 99 < value < 100
+    return f"{number(value, 1 if is_near_an_end else 0)}%"
 
 
 def tokens(count: float | None) -> str:
     """Print a token count as `875`, `7.0k`, `31k`, `1.2M`: k is 1,024, as where they are typed."""
     if count is None or not math.isfinite(count):
         return ABSENT
-    size = abs(count)
-    if size < 999.5:
+    if abs(count) < 999.5:
         return number(count)
-    k = size / words.K
-    if k < 999.5:
-        is_whole = k.is_integer() or k >= 9.95
-        return f"{number(count / words.K, 0 if is_whole else 1)}k"
-    is_whole = (k / words.K).is_integer()
-    return f"{number(count / words.K**2, 0 if is_whole else 1)}M"
+    k = count / words.K
+    if abs(k) < 999.5:
+        is_whole = k.is_integer() or abs(k) >= 9.95
+        return f"{number(k, 0 if is_whole else 1)}k"
+    m = k / words.K
+    return f"{number(m, 0 if m.is_integer() else 1)}M"
 
 
 def duration(ms: float | None, digits: int = 3) -> str:
@@ -309,21 +316,23 @@ def durations(times: Sequence[float | None]) -> tuple[str | None, ...]:
     """Print milliseconds that are compared: in one unit, with the decimals of the largest."""
     known = [each for each in times if each is not None]
     if not _are_alike(known):
-        return tuple(None if each is None else duration(each) for each in times)
+        return where_known(times, duration)
     size, unit = _time_unit(max(known))
     places = _digits(max(known) / size)
-    return tuple(
-        None if each is None else f"{number(each / size, places)} {unit}" for each in times
-    )
+    return where_known(times, lambda ms: f"{number(ms / size, places)} {unit}")
 
 
 def numbers(values: Sequence[float | None]) -> tuple[str | None, ...]:
     """Print numbers that are compared: with the decimals of the largest."""
     known = [each for each in values if each is not None]
     if not _are_alike(known):
-        return tuple(None if each is None else significant(each, 3) for each in values)
-    places = _digits(max(known))
-    return tuple(None if each is None else number(each, places) for each in values)
+        return where_known(values, partial(significant, digits=3))
+    return where_known(values, partial(number, decimals=_digits(max(known))))
+
+
+def where_known(values: Iterable[T | None], show: Callable[[T], str]) -> tuple[str | None, ...]:
+    """Print each value that is known; None stays."""
+    return tuple(None if each is None else show(each) for each in values)
 
 
 def _are_alike(known: Sequence[float]) -> bool:
@@ -331,6 +340,7 @@ def _are_alike(known: Sequence[float]) -> bool:
     return bool(known) and max(known) < TENFOLD * min(known)
 
 
+MOST_NAMED: Final = 4
 FEWEST_DIGITS: Final = 3
 MOST_DIGITS: Final = 6
 
@@ -340,14 +350,13 @@ def apart_from(limit: float | None, value: float, show: Callable[[float, int], s
 
     *show* prints a number to so many significant digits.
     """
-    texts = (show(value, digits) for digits in range(FEWEST_DIGITS, MOST_DIGITS))
     if limit is None or limit == value:
-        return next(texts)
-    alike = (show(limit, digits) for digits in range(FEWEST_DIGITS, MOST_DIGITS))
-    return next(
-        (text for text, other in zip(texts, alike, strict=True) if text != other),
-        show(value, MOST_DIGITS),
-    )
+        return show(value, FEWEST_DIGITS)
+    for digits in range(FEWEST_DIGITS, MOST_DIGITS):
+        text = show(value, digits)
+        if text != show(limit, digits):
+            return text
+    return show(value, MOST_DIGITS)
 
 
 def _time_unit(ms: float) -> tuple[float, str]:
@@ -397,25 +406,31 @@ def typeset(words: str) -> str:
     return _ENDS.sub(r"[\1, \2]", _LOOSE.sub("%", words))
 
 
+def capital(text: str) -> str:
+    """Write a text as a sentence begins, with a capital letter."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def join(parts: Iterable[str | None], by: str = ", ") -> str:
     """Join the parts that say something."""
     return by.join(part for part in parts if part)
 
 
-def enumeration(names: Sequence[str], most: int = 4) -> str:
+def enumeration(names: Sequence[str]) -> str:
     """Join names as a sentence does: `rag, chat and code`.
 
-    Of more than *most*, the first ones and how many more there are.
+    Of more than `MOST_NAMED`, the first ones and how many more there are.
     """
-    shown = [*names]
-    if len(names) > most:
-        shown = [*names[: most - 1], f"{len(names) - most + 1} more"]
+    shown = list(names)
+    if len(names) > MOST_NAMED:
+        shown[MOST_NAMED - 1 :] = [f"{len(names) - MOST_NAMED + 1} more"]
     return join((", ".join(shown[:-1]), *shown[-1:]), " and ")
 
 
 def plural(count: int, noun: str) -> str:
     """Print a count with its noun: `1 call`, `260 calls`."""
-    return f"{number(count)} {noun}{'' if count == 1 else 's'}"
+    ending = "" if count == 1 else "s"
+    return f"{number(count)} {noun}{ending}"
 
 
 def axis_value(quantity: Quantity, value: float) -> str:

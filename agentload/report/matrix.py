@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-import msgspec
 from markupsafe import Markup
 
 from advisor.estimate import Estimate
@@ -17,18 +16,18 @@ from agentload.report import labels
 from agentload.report.charts.forest import ForestRows, forest_rows
 from agentload.report.charts.spec import Band, ChartAxis, Lanes, LaneSpan, RuleLine
 from agentload.report.formats.html import environment, security_policy, style
-from agentload.report.formats.json import plain
+from agentload.report.formats.json import indented_json
 from agentload.report.formats.md import render as as_markdown
-from agentload.report.parts import Cell, Listing, Table, Tone, table
+from agentload.report.parts import Cell, Listing, Table, Tone, in_grey, table
 from agentload.report.record import Measured, Missing, Row, rows
 from agentload.report.sections.arms import need, words
 from agentload.report.sections.opening import BANNERS, HEADINGS
+from agentload.report.sections.rows import ABSENT
 from agentload.report.sections.view import first
 
 GIB: Final = 1 << 30
-NOT_SEEN: Final = Cell(text="not observed", tone="muted")
-TOO_FEW: Final = Cell(text="too few sessions", tone="muted")
-ABSENT: Final = Cell(text=say.ABSENT, tone="muted")
+NOT_SEEN: Final = in_grey("not observed")
+TOO_FEW: Final = in_grey("too few sessions")
 UNKNOWN: Final = (ABSENT, NOT_SEEN, TOO_FEW)
 KINDS: Final[tuple[Kind, ...]] = ("measured", "emulated", "simulated")
 NOTES: Final[Mapping[str, str]] = {
@@ -107,15 +106,16 @@ class MatrixPage:
     def headline(self) -> str:
         """Say for how many of the models each verdict was given."""
         found = Counter(each.document.decision.choice.verdict for each in self.models)
-        given = [word for word in COUNTED if found[word]]
-        if not given:
-            return self.title
         is_fp8 = all(labels.is_fp8(each.evidence) for each in self.models)
         subject = "FP8" if is_fp8 else "the new setting"
-        first, *others = given
-        parts = [f"{COUNTED[first].format(subject)} {found[first]} of {len(self.models)}"]
-        parts += [f"{COUNTED[word].format('it')} {found[word]}" for word in others]
-        return f"{self.title}: {', '.join(parts)}"
+        of_all = f" of {len(self.models)}"
+        parts = []
+        for word, phrase in COUNTED.items():
+            if found[word]:
+                parts.append(f"{phrase.format(subject)} {found[word]}{of_all}")
+                subject = "it"
+                of_all = ""
+        return say.join((self.title, ", ".join(parts)), ": ")
 
     @property
     def scenarios(self) -> tuple[Scenario, ...]:
@@ -180,12 +180,9 @@ class MatrixPage:
             whole: list[tuple[Measured, Row]] = []
             for of in self.models:
                 for row in rows(of):
-                    if row.kind != kind:
-                        continue
-                    if row.workload is None:
-                        whole.append((of, row))
-                    else:
-                        own.append((of, row))
+                    if row.kind == kind:
+                        side = whole if row.workload is None else own
+                        side.append((of, row))
             marked = "" if kind == "measured" else f", {kind}"
             servers = f"Whole servers, all workloads{marked}"
             out.append(_table(f"Record{marked}", self.subject, own, left_out=OF_SERVERS))
@@ -284,7 +281,7 @@ def _answers(of: Measured, row: Row) -> Cell | str:
         asked = row.answers_asked
     else:
         return ABSENT
-    text = f"{say.number(100 * share, 1)}% of {say.number(asked)}"
+    text = f"{say.tenths(share)} of {say.number(asked)}"
     if row.accuracy_change is None:
         return text
     return f"{text}; {say.points(row.accuracy_change)}"
@@ -315,8 +312,9 @@ def _price(each: Estimate) -> str:
     return say.spread(each, say.number, factor=1_000)
 
 
+Column: TypeAlias = tuple[str, Callable[[Any], str], Cell]
 # What to do stands first: a record is wide.
-COLUMNS: Final[Mapping[str, tuple[str, Callable[[Any], str], Cell]]] = {
+COLUMNS: Final[Mapping[str, Column]] = {
     "model": ("model", str, ABSENT),
     "workload": ("workload", str, ABSENT),
     "arm": ("config", labels.arm, ABSENT),
@@ -377,8 +375,9 @@ WIDE: Final = "body { max-width: 100rem; }\n"
 def write(page: MatrixPage, folder: Path, *, name: str = "matrix") -> tuple[Path, ...]:
     """Write `NAME.md`, `NAME.html` and `NAME.json`; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
+    texts = {"md": markdown(page), "html": html(page), "json": json(page)}
     out = []
-    for suffix, text in (("md", markdown(page)), ("html", html(page)), ("json", json(page))):
+    for suffix, text in texts.items():
         path = folder / f"{name}.{suffix}"
         path.write_text(text, encoding="utf-8")
         out.append(path)
@@ -393,14 +392,11 @@ def markdown(page: MatrixPage) -> str:
 def html(page: MatrixPage) -> str:
     """Render the page as one file that needs no other."""
     styled = style() + WIDE
-    return (
-        environment()
-        .get_template("matrix.html.j2")
-        .render(
-            page=page,
-            style=Markup(styled),  # noqa: S704  # it is ours, and holds nothing from a run
-            policy=security_policy(styled=styled),
-        )
+    template = environment().get_template("matrix.html.j2")
+    return template.render(
+        page=page,
+        style=Markup(styled),  # noqa: S704  # it is ours, and holds nothing from a run
+        policy=security_policy(styled=styled),
     )
 
 
@@ -416,7 +412,7 @@ def json(page: MatrixPage) -> str:
         "missing": page.missing,
         "notes": page.notes,
     }
-    return msgspec.json.format(msgspec.json.encode(said, enc_hook=plain), indent=2).decode() + "\n"
+    return indented_json(said)
 
 
 def _line(of: Measured) -> dict[str, str | None]:

@@ -16,7 +16,7 @@ from agentload.evidence.grades import QuestionOptions
 from agentload.exposition.likeness import Likeness
 from agentload.exposition.scrape import Scrape
 from agentload.report.charts.spec import Chart, is_empty
-from agentload.report.format import ABSENT
+from agentload.report.format import ABSENT, capital
 from agentload.study.kinds import Study
 from agentload.verdict.looks import SpeedInterval
 
@@ -437,7 +437,7 @@ class Document:
     @property
     def statement(self) -> str:
         """Return the headline as a sentence begins, with a capital letter."""
-        return f"{self.headline[:1].upper()}{self.headline[1:]}"
+        return capital(self.headline)
 
     @property
     def facts(self) -> tuple[tuple[str, str], ...]:

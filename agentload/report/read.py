@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +35,8 @@ from agentload.verdict.looks import speed_looks
 from agentload.verdict.policy import DECISION, Setting
 
 SECOND: Final = 1_000_000_000
+_UNDER: Final = {"driver": "driver", "cuda": "CUDA"}
+"""What a server says of its machine, and what it is called."""
 TURNS: Final = 12
 """Of the session that is shown: as many as a chart has lanes for."""
 LENGTHS: Final = 10
@@ -97,20 +100,17 @@ def _made(
         "SELECT CASE WHEN contains(session, '/') THEN split_part(session, '/', 1) ELSE '' END "
         "AS of, count(DISTINCT session) "
     )
-    sessions = dict(
-        connection.execute(
-            query + "FROM attempts WHERE run_id = ? GROUP BY of", [view.name]
-        ).fetchall()
-    )
+    query += "FROM attempts WHERE run_id = ? GROUP BY of"
+    sessions = dict(connection.execute(query, [view.name]).fetchall())
+    created = None
+    if row.created_ns:  # a simulation has no date: two equal simulations are one run
+        created = datetime.fromtimestamp(row.created_ns / SECOND, UTC).date().isoformat()
     return Made(
         run=view.name,
         tool_version=row.version,
         name=row.name,
         model=row.model,
-        # A simulation has no date: two equal simulations are one run.
-        created=datetime.fromtimestamp(row.created_ns / SECOND, UTC).date().isoformat()
-        if row.created_ns
-        else None,
+        created=created,
         traces=tuple(map(str, traces)),
         trace_hash=row.trace_hash,
         seed=row.seed,
@@ -135,58 +135,50 @@ def _servers(view: RunView) -> tuple[Served, ...]:
     for block in view.blocks:
         if block.machine is not None:
             on.setdefault(block.arm, {})[block.machine] = None
-    return tuple(
-        _served(arm, ", then ".join(on.get(arm.arm, ())) or arm.machine, said.get(arm.arm, []))
-        for arm in view.arms
-    )
+    served = []
+    for arm in view.arms:
+        machine = ", then ".join(on.get(arm.arm, ())) or arm.machine
+        served.append(_served(arm, machine, said.get(arm.arm, [])))
+    return tuple(served)
 
 
 def _served(arm: ArmRow, machine: str | None, said: list[Facts]) -> Served:
-    lasting = (
-        {name: value for name, value in reported_facts(said[0]).items() if name in LASTING}
-        if said
-        else {}
-    )
-    digest = (
-        hashlib.sha256(json.dumps(lasting, sort_keys=True).encode()).hexdigest()[:12]
-        if said
-        else None
-    )
-    under = lasting.get("settings", {})
-    is_opaque = bool(said) and not reported_facts(said[0]).keys() & VERIFIES
-    steady = (
-        not any(changes(said[0], each) for each in said[1:])
-        if len(said) > 1 and not is_opaque
-        else None
-    )
-    return Served(
-        arm=arm.arm,
-        url=arm.url,
-        machine=machine,
-        profile=arm.profile,
-        fingerprint=digest,
-        under=say.join(
-            f"{label} {under[name]}"
-            for name, label in (("driver", "driver"), ("cuda", "CUDA"))
-            if name in under
-        ),
+    arm_facts = Served(arm=arm.arm, url=arm.url, machine=machine, profile=arm.profile)
+    if not said:
+        return arm_facts
+    first, *later = said
+    reported = reported_facts(first)
+    lasting = {name: value for name, value in reported.items() if name in LASTING}
+    digest = hashlib.sha256(json.dumps(lasting, sort_keys=True).encode())
+    is_opaque = not reported.keys() & VERIFIES
+    steady = None
+    if later and not is_opaque:
+        steady = not any(changes(first, each) for each in later)
+    versions = lasting.get("settings", {})
+    under = [f"{label} {versions[name]}" for name, label in _UNDER.items() if name in versions]
+    return replace(
+        arm_facts,
+        fingerprint=digest.hexdigest()[:12],
+        under=say.join(under),
         steady=steady,
         is_opaque=is_opaque,
     )
 
 
 def _blocks(played: Sequence[PlayedBlock]) -> tuple[Block, ...]:
-    return tuple(
-        Block(
-            arm=play.arm,
-            pair=play.pair,
-            start_s=play.start_s,
-            end_s=play.start_s + (play.ended_ns - play.started_ns) / SECOND,
-            invalid=play.left_out,
-        )
-        for play in played
-        if play.ended_ns is not None
-    )
+    blocks = []
+    for play in played:
+        if play.ended_ns is not None:
+            lasted_s = (play.ended_ns - play.started_ns) / SECOND
+            block = Block(
+                arm=play.arm,
+                pair=play.pair,
+                start_s=play.start_s,
+                end_s=play.start_s + lasted_s,
+                invalid=play.left_out,
+            )
+            blocks.append(block)
+    return tuple(blocks)
 
 
 _WHOLE: Final = """
@@ -329,21 +321,14 @@ def origin(source: Mapping[str, Any], sessions: Mapping[str, int]) -> str | None
     """
     if not source:
         return None
-    told = (
-        [_one(source, sum(sessions.values()))]
-        if "importer" in source or "workload" in source
-        else []
-    )
-    told += (
-        []
-        if told
-        else [
-            _one(each, sessions.get(name, 0))
-            for name, each in source.items()
-            if isinstance(each, dict)
-        ]
-    )
-    return " and ".join(dict.fromkeys(each for each in told if each)) or None
+    told: list[str | None] = []
+    if "importer" in source or "workload" in source:
+        told.append(_one(source, sum(sessions.values())))
+    else:
+        for name, each in source.items():
+            if isinstance(each, dict):
+                told.append(_one(each, sessions.get(name, 0)))
+    return say.join(dict.fromkeys(told), " and ") or None
 
 
 def _one(source: Mapping[str, Any], sessions: int) -> str | None:

@@ -118,10 +118,11 @@ def rows(of: Measured) -> Iterator[Row]:
     evidence = of.evidence
     workloads = sorted(evidence.workloads, key=lambda each: -(each.gpu_time_share or 0.0))
     names = [each.name for each in workloads]
+    arms = [evidence.reference, *(each.name for each in evidence.challengers)]
     # A search may have played several classes together without playing all.
-    together = sorted({each.workload for each in of.held if each.workload is not None} - set(names))
-    for workload in (*names, *together, None):
-        for arm in (evidence.reference, *(each.name for each in evidence.challengers)):
+    held = {each.workload for each in of.held if each.workload is not None}
+    for workload in (*names, *sorted(held.difference(names)), None):
+        for arm in arms:
             yield _row(of, arm, workload)
 
 

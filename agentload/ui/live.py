@@ -43,9 +43,8 @@ class _Followed:
             written_ns = path.stat().st_mtime_ns
             if self.times.get(path) == written_ns:
                 continue
-            reader = read(
-                path, offset=self.offsets.get(path, 0), damaged=lambda _: None, followed=True
-            )
+            before = self.offsets.get(path, 0)
+            reader = read(path, offset=before, damaged=lambda _: None, followed=True)
             rows: Iterator[Row] = reader
             while part := list(islice(rows, CHUNK)):
                 self.fold.take(part)
@@ -89,20 +88,16 @@ class LiveRuns:
         """List the latest inactive runs with a journal, by name."""
         with self._lock:
             running = self._found()
-            return tuple(
-                name
-                for name in self._names[:LATEST]
-                if name not in running and _journals(self._root / name)
-            )
+            latest = [name for name in self._names[:LATEST] if name not in running]
+            return tuple(name for name in latest if _journals(self._root / name))
 
     def seen(self) -> tuple[ActiveRun, ...]:
         """Return the progress of each active run."""
         with self._lock:
             until_s = time.monotonic() + PATIENCE_S
             running = self._found()
-            self._followed = {
-                name: each for name, each in self._followed.items() if name in running
-            }
+            for name in self._followed.keys() - set(running):
+                del self._followed[name]
             return tuple(self._seen(name, until_s) for name in running)
 
     def _seen(self, name: str, until_s: float) -> ActiveRun:
@@ -118,16 +113,15 @@ class LiveRuns:
         if root_ns == self._root_ns and time.monotonic() - self._swept_s < SWEEP_S:
             self._running = tuple(name for name in self._running if _is_running(self._root / name))
             return self._running
-        self._swept_s, self._root_ns = time.monotonic(), root_ns
+        self._swept_s = time.monotonic()
+        self._root_ns = root_ns
         if not self._root.is_dir():
-            self._names, self._running = (), ()
+            self._names = ()
+            self._running = ()
             return ()
         with os.scandir(self._root) as entries:
-            folders = {
-                each.name: each.stat().st_mtime_ns
-                for each in entries
-                if each.is_dir(follow_symlinks=False)
-            }
+            inside = [each for each in entries if each.is_dir(follow_symlinks=False)]
+        folders = {each.name: each.stat().st_mtime_ns for each in inside}
         self._names = tuple(sorted(folders, reverse=True))
         # Starting a part of a run changes its folder: an unchanged folder is still idle.
         running = []
@@ -157,8 +151,14 @@ def _journals(folder: Path) -> list[Path]:
     except OSError:
         return []
     found = [match for match in matches if match is not None]
-    found.sort(key=lambda each: (int(each[1]), int(each[2] or 0), each[0]))
+    found.sort(key=_place)
     return [folder / each[0] for each in found]
+
+
+def _place(journal: re.Match[str]) -> tuple[int, int, str]:
+    """Return by what journals are ordered: their part, then their worker."""
+    part, worker = journal.groups(default="0")
+    return int(part), int(worker), journal[0]
 
 
 def _mtime(path: Path) -> int:

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from agentload.model.metrics import NOT_OUTCOMES, Clock, ttft_ms
@@ -98,7 +99,9 @@ class _Arm:
     def begin(self) -> None:
         """Forget what was measured on another process's clock."""
         self.latest.begin()
-        self.marks, self.every, self.drawn = [], 1, 0
+        self.marks = []
+        self.every = 1
+        self.drawn = 0
 
 
 class Fold:
@@ -139,7 +142,8 @@ class Fold:
 
     def progress(self) -> RunProgress | None:
         """Return the progress; None before the journal describes the run."""
-        run, leg = self._run, self._leg
+        run = self._run
+        leg = self._leg
         if run is None:
             return None
         return RunProgress(
@@ -197,15 +201,10 @@ class Fold:
         since_ns = self._clock.since_ns(row)
         arm.latest.take(row, since_ns)
         if row.status not in {"ok", "not_sent", *NOT_OUTCOMES}:
-            self._failures.append(
-                Failure(
-                    arm=row.arm,
-                    session=row.session,
-                    turn=row.turn,
-                    status=row.status,
-                    error=row.error,
-                )
+            failure = Failure(
+                arm=row.arm, session=row.session, turn=row.turn, status=row.status, error=row.error
             )
+            self._failures.append(failure)
         if row.done_ns is not None:
             self._heard_ns = max(self._heard_ns or 0, row.done_ns)
         took_ms = ttft_ms(row, since_ns)
@@ -216,9 +215,11 @@ class Fold:
         arm.drawn += 1
         if self._leg is None or arm.drawn % arm.every:
             return
-        arm.marks.append(((first_ns - self._leg.monotonic_ns) / SECOND, ttft_ms))
+        second = (first_ns - self._leg.monotonic_ns) / SECOND
+        arm.marks.append((second, ttft_ms))
         if len(arm.marks) > DRAWN:
-            arm.marks, arm.every = arm.marks[::2], 2 * arm.every
+            arm.marks = arm.marks[::2]
+            arm.every *= 2
 
     def _playing(self) -> int | None:
         if self._rounds is None:
@@ -248,18 +249,24 @@ class Fold:
 
 def chart(progress: RunProgress) -> Plot | None:
     """Draw time to first token over the run so far; None before there is anything to draw."""
-    latest_s = max((second for arm in progress.arms for second, _ in arm.marks), default=0.0)
+    marks = list(chain.from_iterable(arm.marks for arm in progress.arms))
+    if len(marks) < 2:
+        return None
+    latest_s, _ = max(marks)
     unit, size = ("seconds", 1.0) if latest_s < IN_SECONDS else ("minutes", 60.0)
     series = []
     for place, arm in enumerate(progress.arms):
-        xs, ys = zip(*arm.marks, strict=True) if arm.marks else ((), ())
-        times = tuple(second / size for second in xs)
-        series.append(
-            Series(label=labels.arm(arm.arm), slot=place % SLOTS, mark="points", xs=times, ys=ys)
+        if not arm.marks:
+            continue
+        seconds, waits_ms = zip(*arm.marks, strict=True)
+        own = Series(
+            label=labels.arm(arm.arm),
+            slot=place % SLOTS,
+            mark="points",
+            xs=tuple(second / size for second in seconds),
+            ys=waits_ms,
         )
-    series = [each for each in series if each.xs]
-    if sum(len(each.xs) for each in series) < 2:
-        return None
+        series.append(own)
     return Plot(
         name="so-far",
         title="Time to first token so far",

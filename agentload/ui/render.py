@@ -14,7 +14,7 @@ from agentload import __version__
 from agentload.endpoints.endpoint import without_user
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.charts.svg import element, path
+from agentload.report.charts.svg import across, element, path
 from agentload.report.formats import html
 from agentload.ui.pages.calls import Bar
 from agentload.ui.pages.jobs import standing
@@ -59,24 +59,27 @@ def environment() -> Environment:
         "s": lambda ms, decimals=2: say.ABSENT if ms is None else say.number(ms / 1000, decimals),
         "minutes": lambda count: html.tie(say.minutes(count)),
         "tokens": say.tokens,
-        "change": lambda share: f"{say.with_sign(100 * share, 1)}%",
+        "change": say.relative,
         "change_text": _change_text,
         "worded": in_words,
         "standing": standing,
         "typeset": say.typeset,
         "arm": labels.arm,
         "named": labels.with_names,
-        "opening": lambda words: say.typeset(f"{words[:1].upper()}{words[1:]}"),
+        "opening": lambda words: say.typeset(say.capital(words)),
         "spark": _spark,
         "waterfall": _waterfall,
         "chart": chart,
     }
     made.globals["version"] = __version__
-    made.globals["assets"] = {
-        name: f"/assets/{name}?v={hashlib.sha256(text.encode()).hexdigest()[:12]}"
-        for name, (text, _) in assets().items()
-    }
+    made.globals["assets"] = {name: _address(name, text) for name, (text, _) in assets().items()}
     return made
+
+
+def _address(name: str, text: str) -> str:
+    """Return where a file is loaded from: another address for another content."""
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return f"/assets/{name}?v={digest[:12]}"
 
 
 @cache
@@ -103,34 +106,35 @@ def ago(at_ns: int | None, now_ns: int) -> str:
 
 def _shown(value: object) -> object:
     """Mask passwords in URLs: a server's error may repeat one."""
-    return html.show(
-        without_user(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-    )
+    if isinstance(value, str) and not isinstance(value, Markup):
+        value = without_user(value)
+    return html.show(value)
 
 
 def _change_text(change: RunChange) -> str:
     """Format a change from the reference, with the interval of the run itself."""
-    middle, low, high = (100 * share for share in change.relative())
-    interval = f"[{say.with_sign(low, 1)}, {say.with_sign(high, 1)}]"
-    return (
-        f"{in_words(change.series)} {say.with_sign(middle, 1)}% {interval}, "
-        f"{say.plural(change.pairs, 'pair')}"
-    )
+    middle, *ends = change.relative()
+    low, high = (say.with_sign(100 * end, 1) for end in ends)
+    pairs = say.plural(change.pairs, "pair")
+    return f"{in_words(change.series)} {say.relative(middle)} [{low}, {high}], {pairs}"
 
 
 def _spark(values: Sequence[float]) -> Markup:
     """Draw a series as a sparkline around zero."""
     wide, high = _SPARK
     reach = max(0.03, *map(abs, values))
-    points = [
-        (3 + (wide - 6) * at / max(1, len(values) - 1), high / 2 - value / reach * (high / 2 - 3))
-        for at, value in enumerate(values)
-    ]
+    middle = high / 2
+    last = max(1, len(values) - 1)
+    points = []
+    for at, value in enumerate(values):
+        x = 3 + (wide - 6) * at / last
+        points.append((x, middle - value / reach * (middle - 3)))
+    end_x, end_y = points[-1]
     drawn = element(
         "svg",
-        element("line", class_="axis", x1=0.0, x2=wide, y1=high / 2, y2=high / 2),
+        across("axis", 0.0, wide, middle),
         element("path", class_="line", d=path(points)),
-        element("circle", class_="end", cx=points[-1][0], cy=points[-1][1], r=2.5),
+        element("circle", class_="end", cx=end_x, cy=end_y, r=2.5),
         class_="spark",
         viewBox=f"0 0 {wide:g} {high:g}",
         width=wide,

@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -143,10 +144,10 @@ def sources(databases: tuple[Path, ...]) -> dict[str, DatabaseFile]:
     """Name each database by its file, numbered where two names are equal."""
     found: dict[str, DatabaseFile] = {}
     for path in dict.fromkeys(Path(os.path.realpath(each)) for each in databases):
-        stem, name, number = path.stem, path.stem, 1
+        name = path.stem
+        numbered = (f"{path.stem}-{number}" for number in count(2))
         while name in found:
-            number += 1
-            name = f"{stem}-{number}"
+            name = next(numbered)
         found[name] = DatabaseFile(name, path)
     return found
 

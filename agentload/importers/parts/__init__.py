@@ -38,7 +38,7 @@ from agentload.importers.parts.blocks import BlockPrompt, Numbering, PromptTree,
 from agentload.importers.parts.chat import ContextPiece
 from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue
 from agentload.importers.parts.fields import agents_usage, rows, seconds
-from agentload.importers.parts.files import head, lines, parse_json, records
+from agentload.importers.parts.files import Placed, Record, head, lines, parse_json, records
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.notes import ImportNotes
 from agentload.importers.parts.order import CallGroup, Grid, by_session, groups, in_order
@@ -60,7 +60,9 @@ __all__ = [
     "ImportNotes",
     "Intake",
     "Numbering",
+    "Placed",
     "PromptTree",
+    "Record",
     "SizedCall",
     "SpokenCall",
     "Trail",

@@ -12,6 +12,7 @@ from array import array
 from bisect import insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from agentload.model.trace import Role, Segment
@@ -24,14 +25,20 @@ def common_ids(before: Sequence[int], now: Sequence[int]) -> int:
     """Count the leading ids that two sequences have in common."""
     low = 0
     high = min(len(before), len(now))
-    if (before if high == len(before) else before[:high]) == (
-        now if high == len(now) else now[:high]
-    ):
+    if _start(before, high) == _start(now, high):
         return high
     while low < high - 1:  # equal up to low, different somewhere before high
         middle = (low + high) // 2
-        low, high = (middle, high) if before[low:middle] == now[low:middle] else (low, middle)
+        if before[low:middle] == now[low:middle]:
+            low = middle
+        else:
+            high = middle
     return low
+
+
+def _start(ids: Sequence[int], count: int) -> Sequence[int]:
+    """Return the leading ids, without a copy of all."""
+    return ids if count == len(ids) else ids[:count]
 
 
 def segments(
@@ -42,11 +49,8 @@ def segments(
     borders = set(cuts)
     start = 0
     for position in range(1, len(ids) + 1):
-        if (
-            position < len(ids)
-            and ids[position] == ids[position - 1] + 1
-            and position not in borders
-        ):
+        is_next = position < len(ids) and ids[position] == ids[position - 1] + 1
+        if is_next and position not in borders:
             continue
         length = min(position * block, tokens) - start * block
         found.append(Segment(role="user", tokens=length, key=(ids[start], position - start)))
@@ -110,19 +114,24 @@ class BlockPrompt:
 
     def context(self, until: int) -> list[Segment]:
         """Return all segments up to a position; call once all prompts are known."""
-        owners = [(self, until)]
-        while (owner := owners[-1][0]).parent is not None and owner.start:
-            owners.append((owner.parent, min(owner.start, owners[-1][1])))
-        return [segment for owner, end in reversed(owners) for segment in owner.own(end)]
+        owner = self
+        parts = [owner.own(until)]
+        while owner.parent is not None and owner.start:
+            until = min(owner.start, until)
+            owner = owner.parent
+            parts.append(owner.own(until))
+        return list(chain.from_iterable(reversed(parts)))
 
     def _segments(self) -> Iterator[tuple[int, Segment]]:
         at = self.start
-        for border in sorted({*self.cuts, *(stop for _, stop in self.roles), self.end}):
-            if at < border:
-                role = next((role for role, end in self.roles if border <= end), self.roles[-1][0])
-                key = self.key if at == self.start else f"{self.key}+{at - self.start}"
-                yield border, Segment(role=role, tokens=border - at, key=key)
-                at = border
+        stops = {stop for _, stop in self.roles}
+        for border in sorted({*self.cuts, *stops, self.end}):
+            if at >= border:
+                continue
+            role = next((role for role, end in self.roles if border <= end), self.roles[-1][0])
+            key = self.key if at == self.start else f"{self.key}+{at - self.start}"
+            yield border, Segment(role=role, tokens=border - at, key=key)
+            at = border
 
 
 class PromptTree:
@@ -147,15 +156,8 @@ class PromptTree:
             start = parent.end if goes_on else common * self._block
             parent.cut(start)
         prompt = BlockPrompt(parent=parent, start=start, end=tokens, ids=full)
-        first = self._first
-        new = full[common:]
-        if first.keys().isdisjoint(
-            new
-        ):  # except where branches meet again, one prompt has each block first
-            first.update(dict.fromkeys(new, prompt))
-        else:
-            for found in new:
-                first.setdefault(found, prompt)
+        for found in full[common:]:
+            self._first.setdefault(found, prompt)
         return prompt
 
     def _nearest(
@@ -164,11 +166,13 @@ class PromptTree:
         nearest = after
         common = 0 if after is None else common_ids(after.ids, full)
         # The first owner of a block may share more; each step extends the prefix or ends.
-        while common < len(full) and (other := self._first.get(full[common])) is not None:
-            longer = common_ids(other.ids, full)
+        while common < len(full):
+            other = self._first.get(full[common])
+            longer = 0 if other is None else common_ids(other.ids, full)
             if longer <= common:
                 break
-            nearest, common = other, longer
+            nearest = other
+            common = longer
         return (nearest if common else None), common
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agentload.importers.parts.files import list_in
+from agentload.importers.parts.files import Record, as_text, list_in, objects
 from agentload.importers.parts.intake import Intake
 from agentload.model.trace import Role, Segment, image_tokens
 
@@ -41,6 +41,8 @@ _BECOMES: Final = {
     "input_image": "image",
 }
 """What a block of another type than text becomes."""
+_LOOKED_AT: Final = 1 << 16
+"""Letters of an encoded image in which its size is looked for."""
 _UNKNOWN_IMAGE: Final = (448, 448)  # judgement, for an image that is only a link
 
 
@@ -55,7 +57,7 @@ class ContextPiece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
 
     def segment(self) -> Segment:
         """Return the piece as a segment."""
-        extra = () if self.tool is None else (("name", msgspec.json.encode(self.tool).decode()),)
+        extra = () if self.tool is None else (("name", _json(self.tool)),)
         return Segment(
             role=self.role, tokens=self.tokens, key=self.key, pixels=self.pixels, extra=extra
         )
@@ -69,9 +71,8 @@ def apportion(weights: Sequence[int], total: int) -> list[int]:
         weights = [1] * len(weights)
     whole = sum(weights)
     shares = [total * weight // whole for weight in weights]
-    by_rest = sorted(
-        range(len(weights)), key=lambda index: (-(total * weights[index] % whole), index)
-    )
+    rests = [total * weight % whole for weight in weights]
+    by_rest = sorted(range(len(weights)), key=rests.__getitem__, reverse=True)
     for index in by_rest[: total - sum(shares)]:
         shares[index] += 1
     if total >= len(weights):
@@ -124,9 +125,9 @@ def _webp(head: bytes) -> tuple[int, int] | None:
             bits = int.from_bytes(head[21:25], "little")
             return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
         case b"VP8X" if len(head) >= 30:
-            return int.from_bytes(head[24:27], "little") + 1, int.from_bytes(
-                head[27:30], "little"
-            ) + 1
+            width = int.from_bytes(head[24:27], "little") + 1
+            height = int.from_bytes(head[27:30], "little") + 1
+            return width, height
         case _:
             return None
 
@@ -142,15 +143,12 @@ def messages(intake: Intake, found: Iterable[Any]) -> Iterator[ContextPiece]:
     """Read a list of messages."""
     for message in found:
         if isinstance(message, dict):
-            yield from pieces(
-                intake,
-                role_of(message.get("role") or message.get("from") or message.get("type")),
-                message,
-            )
+            role = message.get("role") or message.get("from") or message.get("type")
+            yield from pieces(intake, role_of(role), message)
 
 
 def pieces(
-    intake: Intake, role: Role, message: dict[str, Any], *, tool: str | None = None
+    intake: Intake, role: Role, message: Record, *, tool: str | None = None
 ) -> Iterator[ContextPiece]:
     """Read one message: its text as one piece, each image as another.
 
@@ -160,51 +158,50 @@ def pieces(
     for result in blocks["result"]:
         content = result.get("content", result.get("result", result.get("response")))
         yield from pieces(intake, "tool", {"content": content}, tool=tool)
-    text = "\n".join(filter(None, map(_text, [*blocks["text"], *_tool_calls(message)])))
+    said = map(_text, [*blocks["text"], *_tool_calls(message)])
+    text = "\n".join(filter(None, said))
     if text:
         named = tool or (_tool_name(message) if role == "tool" else None)
-        yield ContextPiece(
-            role=role, tokens=intake.length(text), key=intake.name(role, text), tool=named
-        )
+        yield words(intake, role, text, tool=named)
     for image in blocks["image"]:
         yield _image(intake, image)
 
 
-def _blocks(message: Mapping[str, Any]) -> Mapping[str, list[Any]]:
+def words(intake: Intake, role: Role, text: str, *, tool: str | None = None) -> ContextPiece:
+    """Return a text as a piece."""
+    tokens = intake.length(text)
+    return ContextPiece(role=role, tokens=tokens, key=intake.name(role, text), tool=tool)
+
+
+def _blocks(message: Record) -> Mapping[str, list[Any]]:
     """Return a message's blocks by what they become: text, results of tools, images."""
     content = message.get("content", message.get("parts", message.get("value")))
     found: dict[str, list[Any]] = {"text": [], "result": [], "image": []}
     for block in content if isinstance(content, list) else [content]:
         kind = block.get("type") if isinstance(block, dict) else None
-        found[_BECOMES.get(kind, "text") if isinstance(kind, str) else "text"].append(block)
+        found[_BECOMES.get(str(kind), "text")].append(block)
     return found
 
 
-def _tool_calls(message: Mapping[str, Any]) -> Iterator[object]:
+def _tool_calls(message: Record) -> Iterator[object]:
     yield from (call for call in message.get("tool_calls") or () if isinstance(call, dict))
     yield message.get("function_call") or None
 
 
-def _tool_name(message: Mapping[str, Any]) -> str | None:
-    name = message.get("name") or message.get("toolName")
-    return name if isinstance(name, str) else None
+def _tool_name(message: Record) -> str | None:
+    return as_text(message.get("name") or message.get("toolName"))
 
 
-def answers(response: Mapping[str, Any]) -> list[dict[str, Any]]:
+def answers(response: Record) -> list[Record]:
     """List the message of a completion's first choice; empty if there is none."""
-    choices = list_in(response.get("choices"))
-    return [
-        choice["message"]
-        for choice in choices[:1]
-        if isinstance(choice, dict) and isinstance(choice.get("message"), dict)
-    ]
+    first = objects(list_in(response.get("choices"))[:1])
+    return objects([choice.get("message") for choice in first])
 
 
 def schemas(intake: Intake, tools: Sequence[Any]) -> Iterator[ContextPiece]:
     """Read tool definitions as one piece."""
     if tools:
-        text = msgspec.json.encode(tools).decode()
-        yield ContextPiece(role="tools", tokens=intake.length(text), key=intake.name("tools", text))
+        yield words(intake, "tools", _json(tools))
 
 
 def behind_system(
@@ -235,26 +232,33 @@ def _text(block: object) -> str:
             return text
         case {"type": "tool_use" | "toolCall" | "function_call", "name": name, **rest}:
             return _call(name, rest.get("input", rest.get("arguments")))
-        case {"function": {"name": name, **rest}} | {"name": name, "arguments": _, **rest}:
-            return _call(
-                name,
-                rest.get("arguments", block.get("arguments") if isinstance(block, dict) else None),
-            )
+        case (
+            {"function": {"name": name, "arguments": arguments}}
+            | {"function": {"name": name}, "arguments": arguments}
+            | {"name": name, "arguments": arguments}
+        ):
+            return _call(name, arguments)
+        case {"function": {"name": name}}:
+            return _call(name, None)
         case {"content": str() | list() as inner}:
             return text_of(inner)
         case dict() | list():
-            return msgspec.json.encode(block).decode()
+            return _json(block)
         case _:
             return str(block)
 
 
+def _json(found: object) -> str:
+    return msgspec.json.encode(found).decode()
+
+
 def _call(name: object, arguments: object) -> str:
     if not isinstance(arguments, str):
-        arguments = msgspec.json.encode(arguments).decode()
+        arguments = _json(arguments)
     return f"{name}({arguments})"
 
 
-def _image(intake: Intake, block: dict[str, Any]) -> ContextPiece:
+def _image(intake: Intake, block: Record) -> ContextPiece:
     match block:
         case {"data": str(data)} | {"source": {"data": str(data)}}:
             encoded = data
@@ -265,9 +269,10 @@ def _image(intake: Intake, block: dict[str, Any]) -> ContextPiece:
         ):
             encoded = url.partition("base64,")[2] or url
         case _:
-            encoded = msgspec.json.encode(block).decode()
+            encoded = _json(block)
+    start = encoded[: min(len(encoded), _LOOKED_AT) & ~3]  # base64 has four letters for three bytes
     try:
-        size = size_of(base64.b64decode(encoded[: min(len(encoded), 1 << 16) & ~3], validate=True))
+        size = size_of(base64.b64decode(start, validate=True))
     except (binascii.Error, ValueError):
         size = None
     if size is None:

@@ -12,7 +12,7 @@ call sent is compared piece by piece only after a restart or a cut.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,7 @@ from agentload.model.walk import common_start
 
 _JITTER_S: Final = 1.0
 """Judgement: clocks in one log may disagree by this much without a jump."""
+_SHRANK: Final = "the context shrank without a record: cut at the cached prefix, or by length"
 
 
 class CallTiming(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -41,6 +42,10 @@ class CallUsage(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     output: int | None = None
     cached: int | None = None
     thinking: int | None = None
+
+
+Join: TypeAlias = tuple[float, str]
+"""When a child session was complete, and its name."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,16 +86,18 @@ class Dialogue:
 
     def restart(self, pieces: Iterable[ContextPiece]) -> None:
         """Replace the next call's context, as after a compaction; the opening stays."""
-        lead = self._context[:1] if self._context and self._context[0].key == self.lead else []
+        lead = [piece for piece in self._context[:1] if piece.key == self.lead]
         self._leave()
         self._context = [*lead, *self.opening, *pieces]
 
     def grow(self, prompt: int, key: str) -> None:
         """Extend the next context to *prompt* tokens; restart it if it is too long already."""
-        same, tokens = (self._sent, self._sent_tokens) if self._before is None else (0, 0)
+        is_whole = self._before is None
+        same = self._sent if is_whole else 0
+        tokens = self._sent_tokens if is_whole else 0
         spare = prompt - tokens - _tokens(self._context[same:])
         if spare > 0:
-            self._context.append(ContextPiece(role="user", tokens=spare, key=key))
+            self.add([ContextPiece(role="user", tokens=spare, key=key)])
         else:
             self.restart([ContextPiece(role="user", tokens=prompt, key=key)])
 
@@ -104,7 +111,7 @@ class Dialogue:
         model: str | None = None,
         event: str | None = None,
         asked: Wait | None = None,
-        joins: Sequence[tuple[float, str]] = (),
+        joins: Sequence[Join] = (),
     ) -> None:
         """Send the context and append the answer.
 
@@ -120,8 +127,9 @@ class Dialogue:
             output = _tokens(answer)
         if usage.prompt is None:
             self.intake.notes.estimate("prompt tokens of a call: estimated from its messages")
-        ready_s = [self.ready_s if self.turns else self.spawned_s, *(at_s for at_s, _ in joins)]
-        wait_s = self._pause(timing.sent_s, ready_s, place)
+        before_s = self.ready_s if self.turns else self.spawned_s
+        joined_s = [at_s for at_s, _ in joins]
+        wait_s = self._pause(timing.sent_s, [before_s, *joined_s], place)
         wait = asked or _asked(pieces)
         added = tuple(piece.segment() for piece in pieces)
         self._trail = self._trail or self.intake.source.trail()
@@ -141,19 +149,19 @@ class Dialogue:
                 context=usage.prompt if usage.prompt != tokens else None,
             )
         )
-        self._sent, self._sent_tokens, self._before = len(self._context), tokens, None
+        self._before = None
+        self._sent = len(self._context)
+        self._sent_tokens = tokens
         self._context += self._counted(answer, output)
         self.ready_s = timing.sent_s if timing.done_s is None else timing.done_s
         self.done_s.append(self.ready_s)
 
     def spawn(self, child: str, at_s: float) -> int:
         """Make the last call complete by then spawn a session; return the call's number."""
-        done = [
-            number
-            for number, done_s in enumerate(self.done_s)
-            if done_s is not None and done_s <= at_s
-        ]
-        number = max(done, default=0)
+        number = 0
+        for call, done_s in enumerate(self.done_s):
+            if done_s is not None and done_s <= at_s:
+                number = call
         turn = self.turns[number]
         self.turns[number] = replace(turn, spawn=(*turn.spawn, child))
         return number
@@ -191,10 +199,7 @@ class Dialogue:
         if prompt is not None:
             least = sum(piece.tokens if piece.pixels else 1 for piece in news)
             if prompt - tokens < least:
-                self.intake.notes.meet(
-                    place,
-                    "the context shrank without a record: cut at the cached prefix, or by length",
-                )
+                self.intake.notes.meet(place, _SHRANK)
                 whole = self._context[:same] if base is None else base
                 cached = usage.cached or prompt - _tokens(news)
                 base = _cut(whole, min(prompt - least, cached))
@@ -205,7 +210,8 @@ class Dialogue:
         if base is None:
             self._context[same:] = news
             return same, tokens
-        before, self._context = self._leave(), [*base, *news]
+        before = self._leave()
+        self._context = [*base, *news]
         return common_start(before, self._context), tokens
 
     def _unchanged(self) -> tuple[list[ContextPiece] | None, int, int]:
@@ -240,8 +246,8 @@ class Dialogue:
         return _filled(news, counted, room)
 
     def _counted(self, answer: Sequence[ContextPiece], output: int) -> list[ContextPiece]:
-        counted = _filled(answer, [None] * len(answer), output)
-        kept = [piece for piece in counted if piece.tokens]
+        unknown = [None] * len(answer)
+        kept = [piece for piece in _filled(answer, unknown, output) if piece.tokens]
         self._remember(kept)
         return kept
 
@@ -255,9 +261,8 @@ class Dialogue:
             return 0.0
         gap_s = sent_s - max(known_s)
         if gap_s < -_JITTER_S:
-            self.intake.notes.meet(
-                place, "a call starts before its predecessor has ended: played after it"
-            )
+            early = "a call starts before its predecessor has ended: played after it"
+            self.intake.notes.meet(place, early)
         return round(max(0.0, gap_s), 3)
 
     def _recorded(self, timing: CallTiming, usage: CallUsage) -> Recorded | None:
@@ -266,13 +271,19 @@ class Dialogue:
         if self.began_s is None:
             self.began_s = at_s
         is_start = not self.turns and self.spawned_s is None
-        recorded = Recorded(
-            ttft_s=_seconds_between(sent_s, timing.first_s),
-            api_s=_seconds_between(sent_s, timing.done_s),
-            cached=usage.cached,
-            start_s=None if is_start else at_s,
+        return recording(
+            Recorded(
+                ttft_s=_seconds_between(sent_s, timing.first_s),
+                api_s=_seconds_between(sent_s, timing.done_s),
+                cached=usage.cached,
+                start_s=None if is_start else at_s,
+            )
         )
-        return None if recorded == Recorded() else recorded
+
+
+def recording(recorded: Recorded) -> Recorded | None:
+    """Return what was recorded of a call; None where that is nothing."""
+    return None if recorded == Recorded() else recorded
 
 
 def _seconds_between(start_s: float | None, end_s: float | None) -> float | None:
@@ -289,13 +300,15 @@ def _filled(
     pieces: Sequence[ContextPiece], lengths: Sequence[int | None], room: int
 ) -> list[ContextPiece]:
     """Give pieces these lengths; those without one share the rest of the room."""
-    free = [piece.tokens for piece, length in zip(pieces, lengths, strict=True) if length is None]
+    pairs = list(zip(pieces, lengths, strict=True))
+    free = [piece.tokens for piece, length in pairs if length is None]
     spare = room - sum(filter(None, lengths))
     shares = iter(apportion(free, max(0, spare)))
-    return [
-        msgspec.structs.replace(piece, tokens=next(shares) if length is None else length)
-        for piece, length in zip(pieces, lengths, strict=True)
-    ]
+    filled = []
+    for piece, length in pairs:
+        tokens = next(shares) if length is None else length
+        filled.append(msgspec.structs.replace(piece, tokens=tokens))
+    return filled
 
 
 def _asked(added: Sequence[ContextPiece]) -> Wait | None:
@@ -316,8 +329,9 @@ def _cut(base: Sequence[ContextPiece], tokens: int) -> list[ContextPiece]:
     kept: list[ContextPiece] = []
     for piece in base:
         part = min(piece.tokens, tokens)
-        if part < 1 or (part < piece.tokens and piece.pixels is not None):
+        is_cut = part < piece.tokens
+        if part < 1 or (is_cut and piece.pixels is not None):
             break
-        kept.append(piece if part == piece.tokens else msgspec.structs.replace(piece, tokens=part))
+        kept.append(msgspec.structs.replace(piece, tokens=part) if is_cut else piece)
         tokens -= part
     return kept

@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -12,13 +12,20 @@ import msgspec
 from agentload.documents import LONGEST_LINE
 from agentload.errors import TraceError
 from agentload.importers.parts.dialogue import CallUsage
-from agentload.importers.parts.files import HALF, lines, object_in, what_is_wrong
+from agentload.importers.parts.files import (
+    HALF,
+    Placed,
+    Record,
+    as_object,
+    lines,
+    object_in,
+    what_is_wrong,
+)
 from agentload.importers.parts.notes import ImportNotes
 
-# Larger numbers are in that unit: 5e9 is the year 2128 in s, February 1970 in ms; and so on.
-_MILLIS: Final = 5e9
-_MICROS: Final = 5e12
-_NANOS: Final = 5e15
+# Limits, and how many of the unit of larger numbers make a second: ns, µs, ms.
+# 5e9 is the year 2128 in s, February 1970 in ms; and so on.
+_UNITS: Final = ((5e15, 1e9), (5e12, 1e6), (5e9, 1e3))
 T = TypeVar("T")
 csv.field_size_limit(LONGEST_LINE)  # 128 kB by default, and a prompt may be longer
 
@@ -42,33 +49,41 @@ def iso(text: str) -> float | None:
     """Parse a date and time, otherwise None."""
     try:
         stamp = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    try:
-        return (stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)).timestamp()
+        if stamp.tzinfo is None:
+            stamp = stamp.replace(tzinfo=UTC)
+        return stamp.timestamp()
     except (OverflowError, ValueError):
         return None
+
+
+def stamp(record: Record) -> float | None:
+    """Return the time in a record's field `timestamp`, otherwise None."""
+    return seconds(record.get("timestamp"))
 
 
 def _scaled(number: float) -> float | None:
     if not math.isfinite(number) or number < 0:
         return None
-    for limit, unit in ((_NANOS, 1e9), (_MICROS, 1e6), (_MILLIS, 1e3)):
+    for limit, unit in _UNITS:
         if number > limit:
             return number / unit
     return number
 
 
 # ANN401: a field is of any JSON type
-def first(found: Mapping[str, Any], *names: str) -> Any:  # noqa: ANN401
+def first(found: Record, *names: str) -> Any:  # noqa: ANN401
     """Return the first of these fields that is present, otherwise None."""
-    return next((found[name] for name in names if found.get(name) is not None), None)
+    return first_known(map(found.get, names))
 
 
-def first_time(found: Mapping[str, Any], *names: str) -> float | None:
+def first_time(found: Record, *names: str) -> float | None:
     """Return the first of these fields that is a time."""
-    times = (seconds(found.get(name)) for name in names)
-    return next((at_s for at_s in times if at_s is not None), None)
+    return first_known(map(seconds, map(found.get, names)))
+
+
+def first_known(values: Iterable[T | None]) -> T | None:
+    """Return the first value that is not None, otherwise None."""
+    return next((value for value in values if value is not None), None)
 
 
 def agents_usage(found: object) -> CallUsage:
@@ -82,7 +97,7 @@ def agents_usage(found: object) -> CallUsage:
 
 def usage(found: object) -> CallUsage:
     """Return prompt, output, cached and thinking tokens, if known."""
-    said = found if isinstance(found, dict) else {}
+    said = as_object(found)
     inputs = _inner(said, "prompt_tokens_details", "input_tokens_details", "input_token_details")
     outputs = _inner(
         said, "completion_tokens_details", "output_tokens_details", "output_token_details"
@@ -101,7 +116,7 @@ def usage(found: object) -> CallUsage:
     )
 
 
-def count(said: Mapping[str, Any], *names: str) -> int | None:
+def count(said: Record, *names: str) -> int | None:
     """Return the first number of tokens that has one of these names."""
     for name in names:
         found = said.get(name)
@@ -119,12 +134,12 @@ def whole(text: str) -> int | None:
         return None
 
 
-def _inner(said: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+def _inner(said: Record, *names: str) -> Record:
     found = (said.get(name) for name in names)
     return next((inner for inner in found if isinstance(inner, dict)), {})
 
 
-def rows(path: Path, kind: type[T], notes: ImportNotes) -> Iterator[tuple[str, T]]:
+def rows(path: Path, kind: type[T], notes: ImportNotes) -> Placed[T]:
     """Yield (place, row) for each line after the header; no cell holds a newline.
 
     Column names are matched ignoring case and surrounding blanks. A row that cannot
@@ -137,7 +152,7 @@ def rows(path: Path, kind: type[T], notes: ImportNotes) -> Iterator[tuple[str, T
             _refuse(notes, place, what_is_wrong(error), cut=cut)
 
 
-def every_row(path: Path, notes: ImportNotes) -> Iterator[tuple[str, dict[str, str]]]:
+def every_row(path: Path, notes: ImportNotes) -> Placed[dict[str, str]]:
     """Yield (place, row) with all filled columns by name, as text."""
     return ((place, found) for place, found, _ in _table(path, notes, list))
 
@@ -147,24 +162,17 @@ def _table(
 ) -> Iterator[tuple[str, dict[str, str], bool]]:
     """Yield (place, row by column, whether it may be incomplete)."""
     header: list[str] | None = None
-    for number, line in lines(path, notes):
+    for place, line in lines(path, notes):
         cells = _cells(line)
         cut = not line.endswith(b"\n")
         if header is None:
             header = columns(cells)
         elif len(cells) == len(header):
-            yield (
-                f"{path}:{number}",
-                {name: cell for name, cell in zip(header, cells, strict=True) if cell},
-                cut,
-            )
+            named = zip(header, cells, strict=True)
+            yield place, {name: cell for name, cell in named if cell}, cut
         else:
-            _refuse(
-                notes,
-                f"{path}:{number}",
-                f"{len(cells)} cells, the header has {len(header)}",
-                cut=cut,
-            )
+            what = f"{len(cells)} cells, the header has {len(header)}"
+            _refuse(notes, place, what, cut=cut)
 
 
 def _cells(line: bytes) -> list[str]:
@@ -183,11 +191,10 @@ def _columns(path: Path, cells: list[str], kind: type[object]) -> list[str]:
     fields = msgspec.structs.fields(kind)  # type: ignore[arg-type]  # a Struct
     known = {field.encode_name.lower(): field.encode_name for field in fields}
     header = [known.get(cell.lower(), cell) for cell in cells]
-    missing = [
-        field.encode_name for field in fields if field.required and field.encode_name not in header
-    ]
-    if missing:
-        raise TraceError(
-            f"{path}:1: no column '{missing[0]}'", hint="agentload trace import lists the formats"
-        )
+    for field in fields:
+        if field.required and field.encode_name not in header:
+            raise TraceError(
+                f"{path}:1: no column '{field.encode_name}'",
+                hint="agentload trace import lists the formats",
+            )
     return header

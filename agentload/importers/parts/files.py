@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -13,18 +13,24 @@ from agentload.errors import TraceError
 from agentload.importers.parts.notes import ImportNotes
 
 T = TypeVar("T")
+Record: TypeAlias = dict[str, Any]
+"""One JSON object of a source."""
+Placed: TypeAlias = Iterator[tuple[str, T]]
+"""What was read, each with its file and line."""
 HALF: Final = "incomplete last line"
+_LONG: Final = 1 << 14
+"""Bytes of a first line that is taken for a record although its end is not in sight."""
 _MARK: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]|"', re.DOTALL)
 
 
-def lines(path: Path, notes: ImportNotes) -> Iterator[tuple[int, bytes]]:
-    """Yield numbered non-blank lines, each with its newline if it has one."""
+def lines(path: Path, notes: ImportNotes) -> Placed[bytes]:
+    """Yield (place, line) for each line that is not blank, with its newline if it has one."""
     for number, line in enumerate(documents.lines(_chunks(path, notes), at=str(path)), start=1):
         if not line.isspace():
-            yield number, line
+            yield f"{path}:{number}", line
 
 
-def records(path: Path, kind: type[T], notes: ImportNotes) -> Iterator[tuple[str, T]]:
+def records(path: Path, kind: type[T], notes: ImportNotes) -> Placed[T]:
     """Yield (place, record) for each JSON value: lines, array elements, or concatenated values.
 
     A value that cannot be read as *kind* is skipped (`ImportNotes.skip`);
@@ -45,11 +51,8 @@ def records(path: Path, kind: type[T], notes: ImportNotes) -> Iterator[tuple[str
         notes.meet(f"{path}:1", "a file without a JSON object")
 
 
-def _by_line(
-    path: Path, decode: Callable[[bytes], T], notes: ImportNotes
-) -> Iterator[tuple[str, T]]:
-    for number, line in lines(path, notes):
-        place = f"{path}:{number}"
+def _by_line(path: Path, decode: Callable[[bytes], T], notes: ImportNotes) -> Placed[T]:
+    for place, line in lines(path, notes):
         if line.endswith(b"\n"):
             yield from _decoded(decode, line, place, notes)
             continue
@@ -61,7 +64,7 @@ def _by_line(
 
 def _decoded(
     decode: Callable[[bytes], T], text: bytes, place: str, notes: ImportNotes
-) -> Iterator[tuple[str, T]]:
+) -> Placed[T]:
     try:
         yield place, decode(text)
     except msgspec.ValidationError as error:
@@ -73,11 +76,9 @@ def _decoded(
 def what_is_wrong(error: msgspec.ValidationError) -> str:
     """Say where a record violates its format, without quoting its content."""
     what, _, where = str(error).partition(" - at ")
-    what = (
-        what.split(", got")[0]
-        if "Invalid enum" not in what and "Invalid value" not in what
-        else "unknown value"
-    )
+    if "Invalid enum" in what or "Invalid value" in what:
+        what = "unknown value"
+    what = what.split(", got")[0]
     where = where.strip("`").removeprefix("$").removeprefix(".")
     return f"{where}: {what}" if where else what
 
@@ -90,26 +91,44 @@ def parse_json(text: str | bytes) -> Any:  # noqa: ANN401  # foreign JSON, looke
         return None
 
 
-def list_in(found: object) -> list[Any]:
-    """Return a list, or the list in a JSON text; otherwise an empty one."""
-    found = parse_json(found) if isinstance(found, str) else found
+def as_object(found: object) -> Record:
+    """Return an object; an empty one for anything else."""
+    return found if isinstance(found, dict) else {}
+
+
+def as_list(found: object) -> list[Any]:
+    """Return a list; an empty one for anything else."""
     return found if isinstance(found, list) else []
 
 
-def object_in(found: object) -> dict[str, Any]:
-    """Return an object, or the object in a JSON text; otherwise an empty one."""
-    found = parse_json(found) if isinstance(found, str) else found
-    return found if isinstance(found, dict) else {}
+def as_text(found: object) -> str | None:
+    """Return a text; None for anything else."""
+    return found if isinstance(found, str) else None
+
+
+def objects(found: object) -> list[Record]:
+    """Return the objects in a list; none for anything else."""
+    return [each for each in as_list(found) if isinstance(each, dict)]
+
+
+def list_in(found: object) -> list[Any]:
+    """Return a list, or the list in a JSON text; an empty one for anything else."""
+    return as_list(parse_json(found) if isinstance(found, str) else found)
+
+
+def object_in(found: object) -> Record:
+    """Return an object, or the object in a JSON text; an empty one for anything else."""
+    return as_object(parse_json(found) if isinstance(found, str) else found)
 
 
 def head(path: Path, size: int = 1 << 16) -> bytes:
     """Return the first uncompressed bytes of a file, as far as they can be read."""
-    found: list[bytes] = []
+    found = bytearray()
     for chunk in _chunks(path, ImportNotes("lenient")):
-        found.append(chunk)
-        if sum(map(len, found)) >= size:
+        found += chunk
+        if len(found) >= size:
             break
-    return b"".join(found)[:size]
+    return bytes(found[:size])
 
 
 def _chunks(path: Path, notes: ImportNotes) -> Iterator[bytes]:
@@ -129,9 +148,9 @@ def _chunks(path: Path, notes: ImportNotes) -> Iterator[bytes]:
 
 def _is_one_a_line(path: Path) -> bool:
     first = head(path).lstrip().partition(b"\n")[0].rstrip()
-    return (
-        first.startswith(b"{") and (first.endswith(b"}") or len(first) > 1 << 14) and first != b"{"
-    )
+    if first == b"{" or not first.startswith(b"{"):
+        return False
+    return first.endswith(b"}") or len(first) > _LONG
 
 
 def values(chunks: Iterable[bytes]) -> Iterator[tuple[int, bytes | None]]:

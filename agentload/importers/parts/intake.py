@@ -4,18 +4,18 @@ import base64
 import hashlib
 import math
 from collections import UserDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Final, TypeVar
+from typing import IO, Final, TypeVar
 
 import msgspec
 
 from agentload import documents
 from agentload.errors import TraceError
 from agentload.importers.parts import files
-from agentload.importers.parts.files import values
+from agentload.importers.parts.files import Placed, Record, values
 from agentload.importers.parts.notes import ImportNotes
 from agentload.importers.parts.reuse import BlockReuse
 
@@ -23,6 +23,8 @@ _BYTES: Final = 9  # 12 characters; a collision among a million contents has a c
 _NUMBERS: Final = 1 << 32
 """Block ids below this are numbers; larger ones may be content hashes and are hashed again."""
 _MASK: Final = (1 << 53) - 1  # exact in every JSON reader
+_LINES: Final = 20
+"""Lines of a file's start that are read to guess its format."""
 SUFFIX: Final = ".text.jsonl"
 T = TypeVar("T")
 
@@ -38,9 +40,9 @@ class ContentKeys:
         """Return the key of a content in a role; in another role its key is another."""
         hashed = self._start.copy()
         hashed.update(role.encode() + b"\0")
-        hashed.update(
-            content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
-        )
+        if isinstance(content, str):
+            content = content.encode("utf-8", "surrogatepass")
+        hashed.update(content)
         return base64.urlsafe_b64encode(hashed.digest()).decode()
 
     def block(self, found: int | str) -> int:
@@ -128,12 +130,12 @@ class Intake:
     bytes_per_token: float = 4.0
     """Estimated UTF-8 bytes of a token, so scripts with three bytes a character count more."""
 
-    def records(self, kind: type[T]) -> Iterator[tuple[str, T]]:
+    def records(self, kind: type[T]) -> Placed[T]:
         """Yield (place, record) from all files in order."""
         for path in self.files:
             yield from files.records(path, kind, self.notes)
 
-    def of(self, path: Path, kind: type[T]) -> Iterator[tuple[str, T]]:
+    def of(self, path: Path, kind: type[T]) -> Placed[T]:
         """Yield (place, record) from one file."""
         return files.records(path, kind, self.notes)
 
@@ -162,22 +164,21 @@ class Head:
         return self.bytes.decode("utf-8", "replace")
 
     @cached_property
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Record:
         """First JSON object, of a line or an array; empty if there is none."""
-        found = next(iter(self.records), None)
-        return found if isinstance(found, dict) else {}
+        return next(iter(self.records), {})
 
     @cached_property
-    def records(self) -> tuple[dict[str, Any], ...]:
+    def records(self) -> tuple[Record, ...]:
         """First few JSON objects."""
-        found = (files.parse_json(line) for line in self.bytes.split(b"\n")[:20] if line.strip())
-        objects = tuple(value for value in found if isinstance(value, dict))
-        return objects or self._elements
+        lines = filter(bytes.strip, self.bytes.split(b"\n")[:_LINES])
+        found = files.objects(list(map(files.parse_json, lines)))
+        return tuple(found) or self._elements
 
     @cached_property
-    def _elements(self) -> tuple[dict[str, Any], ...]:
-        found = (files.parse_json(text) for _, text in values([self.bytes]) if text is not None)
-        return tuple(value for value in found if isinstance(value, dict))
+    def _elements(self) -> tuple[Record, ...]:
+        texts = [text for _, text in values([self.bytes]) if text is not None]
+        return tuple(files.objects(list(map(files.parse_json, texts))))
 
     def has(self, *names: str) -> bool:
         """Return whether the first record has all these fields."""

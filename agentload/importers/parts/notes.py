@@ -60,12 +60,10 @@ class ImportNotes:
         """Note that something in the source has no place in a trace."""
         self.dropped[what] += count
 
-    def placed(self, counts: Mapping[str, int]) -> tuple[tuple[str, int, str | None], ...]:
+    def placed(self, counts: Mapping[str, int]) -> Counted:
         """Return (what, count, first place), most frequent first."""
-        return tuple(
-            (what, count, self.first.get(what))
-            for what, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        )
+        ordered = sorted(counts, key=lambda what: (-counts[what], what))
+        return tuple((what, counts[what], self.first.get(what)) for what in ordered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,11 +139,19 @@ class SessionTally:
             self.output_tokens += turn.output
             if turn.recorded is None:
                 continue
-            last_s = max(last_s, (turn.recorded.start_s or 0.0) + (turn.recorded.api_s or 0.0))
-            if turn.recorded.cached is not None:
-                self.cached_tokens += turn.recorded.cached
+            recorded = turn.recorded
+            last_s = max(last_s, (recorded.start_s or 0.0) + (recorded.api_s or 0.0))
+            if recorded.cached is not None:
+                self.cached_tokens += recorded.cached
                 self.cached_prompts += self.reuse.prompt_tokens - before
         self.last_s = max(self.last_s, last_s)
+
+    @property
+    def recorded_hits(self) -> float | None:
+        """Share of prompt tokens that servers had cached, where they said so."""
+        if not self.cached_prompts:
+            return None
+        return self.cached_tokens / self.cached_prompts
 
     @property
     def grid_s(self) -> float | None:

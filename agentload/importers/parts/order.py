@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Final, Generic, Literal, Protocol, TypeVar
+from typing import Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -39,6 +39,8 @@ class SessionRow(Protocol):
 
 R = TypeVar("R", bound=SessionRow)
 R_co = TypeVar("R_co", bound=SessionRow, covariant=True)
+Starts: TypeAlias = Iterator[tuple[Sequence[R], float]]
+"""The rows of each session, with its start."""
 
 
 def by_session(rows: Iterable[R], kind: type[R], *, memory: int = _MEMORY) -> Iterator[list[R]]:
@@ -87,13 +89,13 @@ def groups(found: Iterable[Sequence[R]], grid: Grid = "keep") -> Iterator[CallGr
         yield CallGroup(name=f"s{number}", calls=calls, at_s=at_s, origin_s=origin_s)
 
 
-def _starts(found: Iterable[Sequence[R]], grid: Grid) -> Iterator[tuple[Sequence[R], float]]:
+def _starts(found: Iterable[Sequence[R]], grid: Grid) -> Starts[R]:
     if grid == "spread":
         return spread(found)
     return ((calls, calls[0].at_s) for calls in found)
 
 
-def spread(found: Iterable[Sequence[R]]) -> Iterator[tuple[Sequence[R], float]]:
+def spread(found: Iterable[Sequence[R]]) -> Starts[R]:
     """Pair each group with a start of its own: equal timestamps are spaced evenly.
 
     Groups with one timestamp all start before the next point of the grid. The grid is the
@@ -110,7 +112,7 @@ def spread(found: Iterable[Sequence[R]]) -> Iterator[tuple[Sequence[R], float]]:
     yield from _placed(held, step)
 
 
-def _placed(held: Sequence[Sequence[R]], step: float | None) -> Iterator[tuple[Sequence[R], float]]:
+def _placed(held: Sequence[Sequence[R]], step: float | None) -> Starts[R]:
     for number, calls in enumerate(held):
         yield calls, calls[0].at_s + (step or 0.0) * number / len(held)
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import wraps
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from agentload.importers.parts.blocks import common_ids, segments
 from agentload.importers.parts.chat import ContextPiece
-from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue
+from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue, recording
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.order import CallGroup, Grid, by_session, groups
 from agentload.importers.parts.reuse import identity
@@ -23,7 +23,9 @@ Holds = Literal["context", "news", "unknown"]
 `context`: its whole context; `news`: only what is new; `unknown`: the whole context
 without a constant prefix.
 """
-_WORD = (1 << 64) - 1
+_WORD: Final = (1 << 64) - 1
+_SPREAD: Final = 0x9E3779B97F4A7C15
+"""Odd, and far from a power of two: each message changes all bits of a chain of messages."""
 
 
 class SizedCall(msgspec.Struct, kw_only=True):
@@ -99,7 +101,8 @@ def session(
     sent: tuple[Segment, ...] = ()
     for call, context in zip(group.calls, _contexts(group, block, holds), strict=True):
         keep = common_start(sent, context)
-        if holds == "context" and call.ids and len(call.ids) == -(-call.prompt // block):
+        is_numbered = call.ids and len(call.ids) == -(-call.prompt // block)
+        if holds == "context" and is_numbered:
             same = 0 if last is None else _common_blocks(last, call, block)
             trail.blocks(call.ids, call.prompt, same=same)
         else:
@@ -115,7 +118,8 @@ def session(
                 recorded=_recorded(group, call, is_first=last is None),
             )
         )
-        last, sent = call, context
+        last = call
+        sent = context
     return Session(session=group.name, workload=workload, turns=tuple(turns), start_s=group.start_s)
 
 
@@ -146,20 +150,22 @@ def _contexts(
 
 def _own(call: SizedCall, key: str, block: int, cuts: Collection[int]) -> tuple[Segment, ...]:
     """Return what the log says of a call's context; the rest is the user's."""
-    known = tuple(piece.segment() for piece in call.pieces)
-    if not known:
+    named = tuple(piece.segment() for piece in call.pieces)
+    if not named:
         ids = call.ids[: -(-call.prompt // block)]
         tokens = min(call.prompt, len(ids) * block)
-        known = segments(ids, tokens, block=block, cuts=cuts)
-    rest = call.prompt - total_tokens(known)
-    if known and not rest:
-        return known
-    return (*known, Segment(role="user", tokens=rest, key=key))
+        named = segments(ids, tokens, block=block, cuts=cuts)
+    rest = call.prompt - total_tokens(named)
+    if named and not rest:
+        return named
+    return (*named, Segment(role="user", tokens=rest, key=key))
 
 
 def _common_blocks(one: SizedCall, other: SizedCall, block: int) -> int:
     """Count the full blocks that two prompts have in common."""
-    return common_ids(one.ids[: one.prompt // block], other.ids[: other.prompt // block])
+    ids = one.ids[: one.prompt // block]
+    others = other.ids[: other.prompt // block]
+    return common_ids(ids, others)
 
 
 def _pause(intake: Intake, before: SizedCall, now: SizedCall) -> float:
@@ -175,8 +181,7 @@ def _pause(intake: Intake, before: SizedCall, now: SizedCall) -> float:
 def _recorded(group: CallGroup[SizedCall], call: SizedCall, *, is_first: bool) -> Recorded | None:
     at_s = round(call.at_s - group.origin_s, 6)
     is_start = is_first and at_s == group.start_s
-    recorded = Recorded(start_s=None if is_start else at_s, api_s=call.api_s)
-    return None if recorded == Recorded() else recorded
+    return recording(Recorded(start_s=None if is_start else at_s, api_s=call.api_s))
 
 
 class SpokenCall(msgspec.Struct, kw_only=True):
@@ -217,7 +222,8 @@ class Continuations:
         found: str | None = None
         chain = 0
         for number, piece in enumerate(context, start=1):
-            chain = (chain * 0x9E3779B97F4A7C15 + identity(f"{piece.role} {piece.key}")) & _WORD
+            own = identity(f"{piece.role} {piece.key}")
+            chain = (chain * _SPREAD + own) & _WORD
             if number < len(context):  # the same request again is another conversation
                 found = self._sessions.pop(chain, None) or found
         if found is None:

@@ -8,18 +8,17 @@ its summary and the entries from the first kept one on.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from agentload.importers.parts import chat, fields
 from agentload.importers.parts.chat import ContextPiece
-from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue
+from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue, Join
 from agentload.importers.parts.fields import agents_usage
-from agentload.importers.parts.files import parse_json
+from agentload.importers.parts.files import Placed, Record, as_object, as_text, parse_json
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.order import in_order
 from agentload.model.trace import Session, Wait
 
-Record = dict[str, Any]
 _SILENT: Final = frozenset(
     {"model_change", "thinking_level_change", "label", "session_info", "custom", "session"}
 )
@@ -58,13 +57,12 @@ def entries(intake: Intake, records: Iterable[tuple[str, Record]]) -> Iterator[T
     for number, (place, record) in enumerate(records):
         if record.get("type") == "session":
             continue
-        own = record.get("id")
-        parent = record.get("parentId", before)
+        own = as_text(record.get("id"))
         blank = TranscriptEntry(
-            id=own if isinstance(own, str) else f"#{number}",
-            parent=parent if isinstance(parent, str) else None,
+            id=f"#{number}" if own is None else own,
+            parent=as_text(record.get("parentId", before)),
             place=place,
-            at_s=fields.seconds(record.get("timestamp")),
+            at_s=fields.stamp(record),
         )
         before = blank.id
         yield _entry(intake, record, blank)
@@ -76,7 +74,7 @@ def play(
     *,
     main: str | None = None,
     asked: Wait | None = None,
-    joins: Iterable[tuple[float, str]] = (),
+    joins: Iterable[Join] = (),
 ) -> None:
     """Play entries into a dialogue; `main` is the default model.
 
@@ -92,36 +90,37 @@ def play(
         known[entry.id] = entry
         tip = entry.id
         if entry.compacts is not None:
-            dialogue.restart(_context(dialogue.intake, known, entry.id, entry.place))
-        elif entry.timing is None:
+            dialogue.restart(_context(dialogue.intake, known, tip, entry.place))
+            continue
+        if entry.timing is None:
             dialogue.add(entry.pieces)
             is_heartbeat = is_heartbeat or entry.is_heartbeat
-        else:
-            usage = entry.usage or CallUsage()
-            if entry.grows is not None:
-                dialogue.grow(usage.prompt or 1, entry.grows)
-            dialogue.call(
-                timing=entry.timing,
-                usage=usage,
-                answer=entry.pieces,
-                place=entry.place,
-                model=None if entry.model == main else entry.model,
-                event="heartbeat" if is_heartbeat else None,
-                asked="schedule" if is_heartbeat else entry.asked or asked,
-                joins=_complete(open_joins, entry.timing.sent_s),
-            )
-            is_heartbeat = False
+            continue
+        usage = entry.usage or CallUsage()
+        if entry.grows is not None:
+            dialogue.grow(usage.prompt or 1, entry.grows)
+        dialogue.call(
+            timing=entry.timing,
+            usage=usage,
+            answer=entry.pieces,
+            place=entry.place,
+            model=None if entry.model == main else entry.model,
+            event="heartbeat" if is_heartbeat else None,
+            asked="schedule" if is_heartbeat else entry.asked or asked,
+            joins=_complete(open_joins, entry.timing.sent_s),
+        )
+        is_heartbeat = False
 
 
-def _complete(joins: deque[tuple[float, str]], by_s: float | None) -> list[tuple[float, str]]:
+def _complete(joins: deque[Join], by_s: float | None) -> list[Join]:
     """Take the children that were complete by a time."""
-    done: list[tuple[float, str]] = []
+    done: list[Join] = []
     while joins and by_s is not None and joins[0][0] <= by_s:
         done.append(joins.popleft())
     return done
 
 
-def spawns(found: Iterable[TranscriptEntry]) -> Iterator[tuple[str, float]]:
+def spawns(found: Iterable[TranscriptEntry]) -> Placed[float]:
     """Yield the key of each spawned session, and when the spawning call was complete."""
     done_s: float | None = None
     for entry in found:
@@ -205,19 +204,19 @@ def _message(intake: Intake, message: Record, blank: TranscriptEntry) -> Transcr
         case "branchSummary" | "compactionSummary":
             return replace(blank, pieces=_text_of_user(intake, message.get("summary")))
         case _:
-            text = chat.text_of(message.get("content")) if role == "user" else ""
+            is_heartbeat = role == "user" and _HEARTBEAT in chat.text_of(message.get("content"))
             return replace(
                 blank,
                 pieces=tuple(chat.pieces(intake, chat.role_of(role), message)),
                 child=_child(message),
-                is_heartbeat=_HEARTBEAT in text,
+                is_heartbeat=is_heartbeat,
             )
 
 
 def _answer(intake: Intake, message: Record, blank: TranscriptEntry) -> TranscriptEntry:
-    model = message.get("model")
+    model = as_text(message.get("model"))
     counts = message.get("usage")
-    if str(model) in _MIRRORS:
+    if model in _MIRRORS:
         intake.notes.drop("an answer not from a model (a copy of what was delivered)")
         return blank
     pieces = tuple(chat.pieces(intake, "assistant", message))
@@ -228,23 +227,22 @@ def _answer(intake: Intake, message: Record, blank: TranscriptEntry) -> Transcri
         return blank
     if not usage.output and not usage.prompt:
         intake.notes.meet(blank.place, "an answer without usage")
-    sent_s = fields.seconds(message.get("timestamp"))
+    sent_s = fields.stamp(message)
     return replace(
         blank,
         pieces=pieces,
         timing=CallTiming(sent_s=blank.at_s if sent_s is None else sent_s, done_s=blank.at_s),
         usage=usage,
-        model=model if isinstance(model, str) else None,
+        model=model,
     )
 
 
 def _child(message: Record) -> str | None:
     if message.get("toolName") != "sessions_spawn":
         return None
-    for found in (message.get("details"), parse_json(chat.text_of(message.get("content")))):
-        if isinstance(found, dict) and isinstance(found.get("childSessionKey"), str):
-            return str(found["childSessionKey"])
-    return None
+    said = parse_json(chat.text_of(message.get("content")))
+    keys = (as_object(found).get("childSessionKey") for found in (message.get("details"), said))
+    return fields.first_known(map(as_text, keys))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -320,9 +318,7 @@ def _above(
         return None
     found = by_key.get(transcript.spawned_by, ())
     earlier = [one for one in found if one.began_s <= transcript.began_s]
-    if earlier:
-        return max(earlier, key=_began)
-    return found[0] if found else None
+    return max(earlier or found[:1], key=_began, default=None)
 
 
 def _family(
@@ -346,7 +342,7 @@ def _family(
     spawned = dict(spawns(found))
     children: list[Session] = []
     spawners: list[tuple[str, float]] = []
-    joins: list[tuple[float, str]] = []
+    joins: list[Join] = []
     for number, child in enumerate(sorted(transcript.children, key=_began), start=1):
         at_s = spawned.get(child.key, _last_done(calls, child.began_s))
         family, done_s = _family(intake, child, f"{name}.{number}", origin_s, spawned_s=at_s)
@@ -371,6 +367,4 @@ def _last_done(calls: Iterable[TranscriptEntry], until_s: float) -> float:
     ends = [call.timing.done_s for call in calls if call.timing is not None]
     known = [end_s for end_s in ends if end_s is not None]
     earlier = [end_s for end_s in known if end_s <= until_s]
-    if earlier:
-        return max(earlier)
-    return min(known, default=until_s)
+    return max(earlier, default=min(known, default=until_s))

@@ -119,18 +119,8 @@ def vega_lite(chart: Chart) -> dict[str, Any]:
             return {**drawn, "layer": layers}
         case HeatMap():
             at = {
-                "x": {
-                    "field": "column",
-                    "type": "ordinal",
-                    "sort": chart.columns,
-                    "title": chart.x_label,
-                },
-                "y": {
-                    "field": "row",
-                    "type": "ordinal",
-                    "sort": chart.rows,
-                    "title": chart.y_label,
-                },
+                "x": _ordinal("column", chart.columns, chart.x_label),
+                "y": _ordinal("row", chart.rows, chart.y_label),
             }
             dark = {"color": {"field": "value", "type": "quantitative", "legend": None}}
             layers = [
@@ -173,6 +163,10 @@ def _axis(field: str, axis: ChartAxis) -> dict[str, Any]:
         "title": axis.label,
         "scale": {"type": axis.scale, "zero": axis.low == 0.0},
     }
+
+
+def _ordinal(field: str, names: tuple[str, ...], title: str) -> dict[str, Any]:
+    return {"field": field, "type": "ordinal", "sort": names, "title": title}
 
 
 def whole(chart: Chart) -> str:

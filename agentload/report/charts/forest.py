@@ -4,14 +4,15 @@ The figures stand in the same rows, so the pictures are for the eye alone.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Final
 
 from markupsafe import Markup
 
-from agentload.report.charts.frame import band, rule
-from agentload.report.charts.lanes import spans
+from agentload.report.charts.frame import behind
+from agentload.report.charts.lanes import span_ends, spans
 from agentload.report.charts.scale import Scale, fit
 from agentload.report.charts.spec import ChartAxis, Lanes
 from agentload.report.charts.svg import element, text
@@ -37,15 +38,15 @@ class ForestRows:
 
 def first_group(chart: Lanes) -> Lanes:
     """Return a chart with the lanes under its first heading alone, without the heading."""
-    below = [label.startswith(" ") for label in chart.lanes]
-    end = next((at for at in range(1, len(below)) if not below[at]), len(below))
-    return replace(
-        chart,
-        lanes=tuple(label.strip() for label in chart.lanes[1:end]),
-        spans=tuple(
-            replace(span, lane=span.lane - 1) for span in chart.spans if 1 <= span.lane < end
-        ),
-    )
+    lanes = [label.strip() for label in takewhile(_is_below, chart.lanes[1:])]
+    own = [span for span in chart.spans if 1 <= span.lane <= len(lanes)]
+    spans = (replace(span, lane=span.lane - 1) for span in own)
+    return replace(chart, lanes=tuple(lanes), spans=tuple(spans))
+
+
+def _is_below(label: str) -> bool:
+    """Tell whether a lane is below a heading."""
+    return label.startswith(" ")
 
 
 def forest_rows(chart: Lanes, names: Sequence[str | None]) -> ForestRows:
@@ -57,20 +58,12 @@ def forest_rows(chart: Lanes, names: Sequence[str | None]) -> ForestRows:
 
 def _axis(chart: Lanes) -> Scale:
     """Lay the axis over what is shown, and no further than the chart's own."""
-    ends = [end for span in chart.spans for end in (span.low, span.high)]
-    for each in chart.bands:
-        ends += each.ends
-    ends += [each.at for each in chart.rules]
-    low, high = _limits(chart.x)
+    low = -math.inf if chart.x.low is None else chart.x.low
+    high = math.inf if chart.x.high is None else chart.x.high
+    ends = [*span_ends(chart), *(each.at for each in chart.rules)]
     inside = [min(max(end, low), high) for end in ends]
     axis = replace(chart.x, low=None, high=None)
     return fit(axis, inside, start=PAD, end=WIDTH - PAD, ends="values")
-
-
-def _limits(axis: ChartAxis) -> tuple[float, float]:
-    low = -math.inf if axis.low is None else axis.low
-    high = math.inf if axis.high is None else axis.high
-    return low, high
 
 
 def _head(x: Scale) -> Markup:
@@ -102,15 +95,15 @@ def _named(x: Scale) -> Iterator[float]:
 def _row(chart: Lanes, lane: int, x: Scale) -> Markup:
     height = max(ROW, chart.height)
     own = [replace(span, lane=0) for span in chart.spans if span.lane == lane]
-    frame = Scale(
-        axis=ChartAxis(label="", quantity="count"), low=0, high=1, start=height, end=0.0, step=1
+    count = ChartAxis(label="", quantity="count")
+    frame = Scale(axis=count, low=0, high=1, start=height, end=0.0, step=1)
+    unnamed = replace(
+        chart,
+        bands=tuple(replace(each, label="") for each in chart.bands),
+        rules=tuple(replace(each, label="") for each in chart.rules),
     )
-    behind: Iterable[str] = (
-        *(band(replace(each, label=""), x, frame) for each in chart.bands),
-        *(rule(replace(each, label=""), x, frame) for each in chart.rules),
-    )
-    before = spans(own, x, top=0.0, height=height)
-    return _picture("".join(behind) + before, height)
+    drawn = spans(own, x, top=0.0, height=height)
+    return _picture(behind(unnamed, x, frame) + drawn, height)
 
 
 def _picture(inside: str, height: float) -> Markup:

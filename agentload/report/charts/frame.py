@@ -1,7 +1,7 @@
 """Draw the frame of a chart: axes with ticks and names, and the bands and rules across it."""
 
 from agentload.report.charts.scale import Scale
-from agentload.report.charts.spec import Band, RuleLine
+from agentload.report.charts.spec import Band, Lanes, Plot, RuleLine
 from agentload.report.charts.svg import across, element, of_arm, text, upright
 from agentload.report.format import tick
 
@@ -43,6 +43,16 @@ def names(x: str, y: str, left: float, height: float) -> str:
     if not y:
         return below
     return text(y, "label", 4.0, 14.0) + below
+
+
+def behind(chart: Plot | Lanes, x: Scale, y: Scale) -> str:
+    """Draw the bands and rules of a chart, which lie behind everything else."""
+    out = ""
+    for each in chart.bands:
+        out += band(each, x, y)
+    for ruled in chart.rules:
+        out += rule(ruled, x, y)
+    return out
 
 
 def band(of: Band, x: Scale, y: Scale) -> str:

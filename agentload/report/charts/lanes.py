@@ -6,7 +6,7 @@ Differences with their intervals, blocks of a run, phases of a call.
 from collections.abc import Iterable
 from typing import Final
 
-from agentload.report.charts.frame import BOTTOM, RIGHT, TOP, WIDTH, band, foot, names, rule
+from agentload.report.charts.frame import BOTTOM, RIGHT, TOP, WIDTH, behind, foot, names
 from agentload.report.charts.plot import line, stairs
 from agentload.report.charts.scale import Scale, fit
 from agentload.report.charts.spec import ChartAxis, Lanes, LaneSpan, LaneTrace, Look
@@ -21,20 +21,28 @@ _THICK: Final[dict[Look, float]] = {"interval": 0, "noise": 0.9, "mark": 0.5}
 def lanes(chart: Lanes) -> str:
     """Draw everything inside the frame: bands first, then the content of each lane."""
     bottom = TOP + chart.height * len(chart.lanes)
-    ends = [end for span in chart.spans for end in (span.low, span.high)]
-    for each in chart.bands:
-        ends += each.ends
-    x = fit(chart.x, ends, start=LEFT, end=WIDTH - RIGHT, ends="values")
+    x = fit(chart.x, span_ends(chart), start=LEFT, end=WIDTH - RIGHT, ends="values")
     count = ChartAxis(label="", quantity="count")
     frame = Scale(axis=count, low=0, high=1, start=bottom, end=TOP, step=1)
-    out = [band(each, x, frame) for each in chart.bands]
-    out += [rule(each, x, frame) for each in chart.rules]
-    out += [_label(label, index, chart.height) for index, label in enumerate(chart.lanes)]
-    out.append(foot(x, bottom))
-    out.append(names(x.axis.label, "", LEFT, bottom + BOTTOM))
-    out.append(spans(chart.spans, x, top=TOP, height=chart.height))
-    out += [_trace(each, x, chart.height) for each in chart.traces]
-    return "".join(out)
+    out = behind(chart, x, frame)
+    for index, label in enumerate(chart.lanes):
+        out += _label(label, index, chart.height)
+    out += foot(x, bottom)
+    out += names(x.axis.label, "", LEFT, bottom + BOTTOM)
+    out += spans(chart.spans, x, top=TOP, height=chart.height)
+    for trace in chart.traces:
+        out += _trace(trace, x, chart.height)
+    return out
+
+
+def span_ends(chart: Lanes) -> list[float]:
+    """Return where the spans and bands of a chart begin and end."""
+    ends = []
+    for span in chart.spans:
+        ends += [span.low, span.high]
+    for each in chart.bands:
+        ends += each.ends
+    return ends
 
 
 def _label(label: str, lane: int, height: float) -> str:

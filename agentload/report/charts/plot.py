@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from agentload.report.charts.frame import (
     BOTTOM,
@@ -11,11 +11,10 @@ from agentload.report.charts.frame import (
     RIGHT,
     TOP,
     WIDTH,
-    band,
+    behind,
     foot,
     names,
     rows,
-    rule,
 )
 from agentload.report.charts.scale import Scale, fit
 from agentload.report.charts.spec import Plot, Series
@@ -26,16 +25,13 @@ from agentload.report.format import axis_value
 def plot(chart: Plot) -> str:
     """Draw everything inside the frame."""
     x, y = scales(chart)
-    return "".join(
-        (
-            rows(y, x),
-            foot(x, y.start),
-            names(x.axis.label, y.axis.label, x.start, HEIGHT),
-            *(band(each, x, y) for each in chart.bands),
-            *(rule(each, x, y) for each in chart.rules),
-            *(_series(each, x, y) for each in chart.series),
-        )
-    )
+    out = rows(y, x)
+    out += foot(x, y.start)
+    out += names(x.axis.label, y.axis.label, x.start, HEIGHT)
+    out += behind(chart, x, y)
+    for series in chart.series:
+        out += _series(series, x, y)
+    return out
 
 
 def scales(chart: Plot) -> tuple[Scale, Scale]:
@@ -60,11 +56,10 @@ def _series(series: Series, x: Scale, y: Scale) -> str:
     if series.mark != "points":
         drawn = line(stairs(pixels) if series.mark == "steps" else pixels)
     shape = "mark" if series.mark in ("points", "path") else "hit"
-    marks = "".join(
-        marker(at, series.slot, shape, tip)
-        for at, tip in zip(pixels, series.tips or _tips(series, x, y), strict=True)
-        if math.isfinite(at[1])
-    )
+    marks = ""
+    for at, tip in zip(pixels, series.tips or _tips(series, x, y), strict=True):
+        if math.isfinite(at[1]):
+            marks += marker(at, series.slot, shape, tip)
     class_ = of_arm("series", series.slot)
     spread = _spread(series, x, y)
     return element("g", spread, drawn, marks, class_=class_, data_arm=series.slot)
@@ -98,13 +93,9 @@ def _spread(series: Series, x: Scale, y: Scale) -> str:
 
 def line(pixels: Sequence[Point]) -> str:
     """Draw a line through the points, broken where one is missing."""
-    pieces: list[list[Point]] = [[]]
-    for at in pixels:
-        if math.isfinite(at[1]):
-            pieces[-1].append(at)
-        elif pieces[-1]:
-            pieces.append([])
-    d = "".join(path(piece) for piece in pieces if len(piece) > 1)
+    pieces = groupby(pixels, key=lambda at: math.isfinite(at[1]))
+    known = [list(piece) for is_known, piece in pieces if is_known]
+    d = "".join(path(piece) for piece in known if len(piece) > 1)
     return element("path", class_="line", d=d) if d else ""
 
 

@@ -48,10 +48,10 @@ class Series:
     highs: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        assert len(self.xs) == len(self.ys), self.label
-        assert all(len(each) in (0, len(self.xs)) for each in (self.tips, self.lows, self.highs)), (
-            self.label
-        )
+        count = len(self.xs)
+        assert len(self.ys) == count, self.label
+        assert len(self.tips) in (0, count), self.label
+        assert len(self.lows) in (0, count), self.label
         assert len(self.lows) == len(self.highs), self.label
 
     @classmethod
@@ -60,14 +60,10 @@ class Series:
     ) -> Self:
         """Return a series of points, each with what to say at it."""
         known = tuple(points)
-        return cls(
-            label=label,
-            slot=slot,
-            mark=mark,
-            xs=tuple(float(x) for x, _, _ in known),
-            ys=tuple(float(y) for _, y, _ in known),
-            tips=tuple(tip for *_, tip in known),
-        )
+        xs = tuple(float(x) for x, _, _ in known)
+        ys = tuple(float(y) for _, y, _ in known)
+        tips = tuple(tip for *_, tip in known)
+        return cls(label=label, slot=slot, mark=mark, xs=xs, ys=ys, tips=tips)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,11 +203,10 @@ def legend(chart: Chart) -> tuple[tuple[str, int], ...]:
     """
     match chart:
         case Plot():
-            labels = {
-                series.slot: series.label
-                for series in reversed(chart.series)
-                if series.slot is not None
-            }
+            labels: dict[int, str] = {}
+            for series in chart.series:
+                if series.slot is not None:
+                    labels.setdefault(series.slot, series.label)
             return tuple((labels[slot], slot) for slot in sorted(labels))
         case Lanes():
             return chart.arms
@@ -240,9 +235,8 @@ def every(values: Sequence[Value], most: int = MARKS) -> tuple[Value, ...]:
     """Return at most *most* of the values, evenly spread, the first and the last among them."""
     if len(values) <= most:
         return tuple(values)
-    return tuple(
-        values[index] for index in np.linspace(0, len(values) - 1, most).round().astype(int)
-    )
+    places = np.linspace(0, len(values) - 1, most).round().astype(int)
+    return tuple(values[place] for place in places)
 
 
 def cloud(

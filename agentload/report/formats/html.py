@@ -42,7 +42,8 @@ def files(document: Document) -> Iterator[tuple[str, str]]:
 def html(document: Document) -> str:
     """Render a document."""
     in_rows = forest(document)
-    picture, repeated = picture_of(document), _repeated(document) if in_rows else None
+    picture = picture_of(document)
+    repeated = _repeated(document) if in_rows else None
     groups = [placement(group, picture, repeated) for group in document.groups]
     # Our own files, not a reader's words: Markup leaves them as they are.
     return (
@@ -68,7 +69,8 @@ def forest(document: Document) -> ForestRows | None:
     found = _chart(document, "differences")
     if not isinstance(found, Lanes) or len(found.arms) > 1:
         return None
-    mix, rows = first_group(found), [row[0].text for row in document.arms.rows]
+    mix = first_group(found)
+    rows = [row[0].text for row in document.arms.rows]
     return forest_rows(mix, [_row_of(lane, rows) for lane in mix.lanes])
 
 
@@ -166,7 +168,8 @@ def security_policy(*, styled: str | None = None) -> str:
 
 
 def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 @cache

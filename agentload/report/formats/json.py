@@ -78,8 +78,12 @@ def files(document: Document) -> Iterator[tuple[str, str]]:
 
 def json(document: Document) -> str:
     """Render a document as indented JSON."""
-    told = _written(report(document), document.next_commands)
-    return msgspec.json.format(msgspec.json.encode(told, enc_hook=plain), indent=2).decode() + "\n"
+    return indented_json(_written(report(document), document.next_commands))
+
+
+def indented_json(said: object) -> str:
+    """Write a value as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(said, enc_hook=plain), indent=2).decode() + "\n"
 
 
 def report(document: Document) -> Report:

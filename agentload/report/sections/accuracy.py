@@ -31,7 +31,7 @@ def _row(each: BucketResult) -> tuple[Field, ...]:
         labels.arm(each.arm),
         each.task,
         say.tokens(each.context_tokens),
-        f"{say.number(100 * each.reference, 1)}%",
+        say.tenths(each.reference),
         Cell(text=say.points(each.difference), tone="bad" if is_lost else "plain"),
         None if each.changed_p is None else say.significant(each.changed_p),
     )

@@ -35,14 +35,12 @@ def do_now(view: View) -> tuple[Step, ...]:
 
 def follow_ups(view: View) -> tuple[Step, ...]:
     """List what screenings of answers found, where no graded question has settled it."""
-    return tuple(
-        Step(
-            text=view.typeset(f"A screening found, unproven: {each.message}"),
-            command=view.command(each.next_step),
-        )
-        for each in view.decision.findings
-        if each.next_step is not None and _is_to_follow_up(view, each)
-    )
+    steps = []
+    for each in view.decision.findings:
+        if each.next_step is not None and _is_to_follow_up(view, each):
+            text = view.typeset(f"A screening found, unproven: {each.message}")
+            steps.append(Step(text=text, command=view.command(each.next_step)))
+    return tuple(steps)
 
 
 def _is_to_follow_up(view: View, each: Finding) -> bool:
@@ -54,11 +52,8 @@ def _is_to_follow_up(view: View, each: Finding) -> bool:
         return False
     if each.rule == "screened_answers":
         rows = [row for row in view.evidence.screen if row.arm == each.arm]
-        stands_out = screening(rows, alpha=view.policy.alpha).pattern in (
-            "step",
-            "grows",
-            "uniform",
-        )
+        pattern = screening(rows, alpha=view.policy.alpha).pattern
+        stands_out = pattern in ("step", "grows", "uniform")
         return stands_out and verdict.safe.state not in ("yes", "equal")
     asked = [need.step for need in verdict.needs if isinstance(need.step, Questions)]
     lengths = getattr(each.next_step, "lengths", ())
@@ -96,7 +91,7 @@ def _measuring(view: View) -> Iterator[Step]:
     if level is not None:
         limits = Slo(ttft_ms=level.ttft_ms, tpot_ms=level.tpot_ms, turn_ms=level.turn_ms)
     peak = view.evidence.deployment.peak_agents
-    played = [each.arm for each in view.facts.made.servers] or [view.reference]
+    first_played = next((each.arm for each in view.facts.made.servers), view.reference)
     described, decided, minutes = on_own_servers(
         view.facts,
         slo=limits,
@@ -104,7 +99,7 @@ def _measuring(view: View) -> Iterator[Step]:
         decide_by=view.policy.decide_by,
         min_change=view.policy.min_change,
         accuracy_margin=view.policy.accuracy_margin,
-        reference=None if view.reference == played[0] else view.reference,
+        reference=None if view.reference == first_played else view.reference,
     )
     written = well_known_arms(view.facts)
     missing = [arm for arm in view.arms if arm not in written]
@@ -118,7 +113,7 @@ def _measuring(view: View) -> Iterator[Step]:
     yield Step(text=write, command=described)
     for need in view.needs:
         if isinstance(need.step, Calibrate):
-            text = view.typeset(f"{_upper(need.what)}.")
+            text = view.typeset(f"{say.capital(need.what)}.")
             yield Step(text=text, command=view.command(need.step))
     decide = "Play the benchmark on them (--dry-run says what that takes)."
     if minutes is not None:
@@ -207,13 +202,15 @@ def _cures(view: View) -> Iterator[Step]:
     The servers of a profile stay as they are, so the same run would only show the same again.
     """
     for remedy, arm in _remedy_arms(view).items():
-        yield Step(text=view.typeset(f"{_upper(remedy)} on your servers before you test {arm}."))
+        yield Step(
+            text=view.typeset(f"{say.capital(remedy)} on your servers before you test {arm}.")
+        )
 
 
 def _remedies(view: View) -> Iterator[Step]:
     """Yield what would make an arm that is avoided worth testing again."""
     for remedy, arm in _remedy_arms(view).items():
-        text = view.typeset(f"{_upper(remedy)}, then test {arm} again.")
+        text = view.typeset(f"{say.capital(remedy)}, then test {arm} again.")
         yield Step(text=text, command=view.command(Again()))
 
 
@@ -254,7 +251,7 @@ def _settling(view: View) -> Iterator[Step]:
         largest = max(found, key=lambda each: each.reach)
         what = _together([view.typeset(each.need.what) for each in found])
         is_calibration = isinstance(largest.step, Calibrate)
-        text = _upper(what) if is_calibration else f"To reach a decision: {what}"
+        text = say.capital(what) if is_calibration else f"To reach a decision: {what}"
         cost = labels.cost(largest.need)
         yield Step(text=f"{text}.", command=view.command(largest.step), cost=cost)
 
@@ -265,10 +262,6 @@ def _within(step: Suggestion, known: Iterable[Suggestion]) -> Suggestion:
         return step
     alike = (each for each in known if isinstance(each, Questions) and each.aa == step.aa)
     return next((each for each in alike if {*step.lengths} <= {*each.lengths}), step)
-
-
-def _upper(words: str) -> str:
-    return f"{words[0].upper()}{words[1:]}"
 
 
 SHOWN: Final = 3

@@ -8,7 +8,7 @@ from advisor.verdict import ArmVerdict, Finding, Leg, LegState, QuestionsAsked
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Cell, Tone
-from agentload.report.sections.rows import ABSENT, EMPTY, ArmCells, Row, row
+from agentload.report.sections.rows import ABSENT, ArmCells, Row, row
 from agentload.report.sections.view import View
 
 _SIGNS: Final[dict[LegState, tuple[str, Tone]]] = {
@@ -32,16 +32,16 @@ def answers(view: View) -> Iterator[Row]:
         count = say.plural(questions.questions, "question")
         yield Row(
             name=f"accuracy {where_asked(questions)}, {count} ↑",
-            reference=Cell(text=_share(questions.reference)),
+            reference=Cell(text=say.tenths(questions.reference)),
             arms=tuple(cells),
         )
     lost = [_worst(view, arm) for arm in view.others]
     if any(lost) and any(leg.state in ("no", "unclear") for leg in legs.values()):
-        yield row(DROP, EMPTY, changes=lost)
+        yield row(DROP, changes=lost)
     known = {arm: published_loss(view, verdict) for arm, verdict in _judged(view).items()}
     if any(known.values()):
         told = [_published(known.get(arm)) for arm in view.others]
-        yield row("accuracy (published, not measured here)", EMPTY, changes=told)
+        yield row("accuracy (published, not measured here)", changes=told)
 
 
 def _judged(view: View) -> dict[str, ArmVerdict]:
@@ -53,12 +53,8 @@ def _compared(leg: Leg | None, questions: QuestionsAsked) -> ArmCells:
     if leg is None or leg.estimate is None or leg.answers != questions:
         return ArmCells(ABSENT, ABSENT)
     sign, tone = _SIGNS.get(leg.state, _UNSIGNED)
-    own = _share(questions.reference + leg.estimate.value)
+    own = say.tenths(questions.reference + leg.estimate.value)
     return ArmCells(Cell(text=own), Cell(text=f"{labels.leg(leg)}{sign}", tone=tone))
-
-
-def _share(value: float) -> str:
-    return f"{say.number(100 * value, 1)}%"
 
 
 def where_asked(questions: QuestionsAsked) -> str:
@@ -80,11 +76,10 @@ def _worst(view: View, arm: str) -> str | None:
     drop = say.with_sign(100 * worst.difference.value, 1)
     length = say.tokens(worst.context_tokens)
     mine = (arm, worst.task, worst.context_tokens)
-    asked = sum(
-        each.items
-        for each in view.evidence.accuracy
-        if (each.arm, each.task, each.context_tokens) == mine
-    )
+    asked = 0
+    for each in view.evidence.accuracy:
+        if (each.arm, each.task, each.context_tokens) == mine:
+            asked += each.items
     return f"{drop} pp in {say.plural(asked, 'question')} of {worst.task} at {length}"
 
 

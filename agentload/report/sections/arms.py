@@ -9,13 +9,13 @@ from typing import Final
 
 from advisor.legs.speed import INDIFFERENT, UNJUDGED
 from advisor.steps import Again
-from advisor.verdict import ArmVerdict, Change, Decision, Figure, Leg, Need
+from advisor.verdict import ArmVerdict, Change, Decision, Figure, Need
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Cell, Field, Table, Tone, in_grey, table
 from agentload.report.sections.answers import DROP, answers
 from agentload.report.sections.gpus import agents, at_peak, count, fewer_at_peak, saving
-from agentload.report.sections.rows import ABSENT, EMPTY, ArmCells, Row, row
+from agentload.report.sections.rows import ABSENT, ArmCells, Printed, Row, row
 from agentload.report.sections.typical import METRICS, Typical, alone, typical
 from agentload.report.sections.view import View
 
@@ -48,21 +48,21 @@ def server(view: View) -> Table:
         *_gpus(view),
         *_verdicts(view, None),
     )
-    note = [_means(view), _bold(rows), _margin(view), _weights(view), _levels(view)]
+    means = MEANS if view.decision.changes else ""
+    note = [means, _bold(rows), _margin(view), _weights(view), _levels(view)]
     head = ""
     if view.others:
         saved = saving(view, view.focus)
         note.append(f"{saved.because}." if saved.tone != "muted" else "")
-        played = say.plural(view.played, "block pair") if view.played else ""
         direction = "lower is better" if rows else ""
         if any("↑" in each.name for each in rows):
             direction += ", ↑: higher is better"
-        head = say.join((played, direction), "; ")
+        head = say.join((_played(view), direction), "; ")
     return _table(view, "This mix", rows, note, head=head)
 
 
-def _means(view: View) -> str:
-    return MEANS if view.decision.changes else ""
+def _played(view: View) -> str:
+    return say.plural(view.played, "block pair") if view.played else ""
 
 
 def _bold(rows: Iterable[Row]) -> str:
@@ -95,14 +95,13 @@ def _levels(view: View) -> str:
     latency = [each.relative for each in view.decision.changes if each.workload is None]
     legs = [verdict.safe.estimate for verdict in view.decision.server]
     asked = [each for each in legs if each is not None]
-    named = {"of latency": latency, "of accuracy": asked}
-    levels = {kind: f"{100 * each[0].level:.3g}%" for kind, each in named.items() if each}
-    if len({*levels.values()}) == 1:
-        return f"Intervals are at {next(iter(levels.values()))}."
-    parts = (f"{kind} at {level}" for kind, level in levels.items())
-    if not levels:
-        return ""
-    return f"Intervals are {' and '.join(parts)}."
+    of_latency, of_accuracy = (
+        f"at {100 * each[0].level:.3g}%" if each else "" for each in (latency, asked)
+    )
+    if not of_latency or not of_accuracy or of_latency == of_accuracy:
+        level = of_latency or of_accuracy
+        return f"Intervals are {level}." if level else ""
+    return f"Intervals are of latency {of_latency} and of accuracy {of_accuracy}."
 
 
 def criteria(view: View) -> Table:
@@ -122,21 +121,17 @@ def criteria(view: View) -> Table:
         *(price if at_peak(view) else _cost(view)),
         *(right or _unmeasured(view, "accuracy ↑", _why_unasked)),
     )
-    played = say.plural(view.played, "block pair") if view.played else ""
-    return _table(view, "Criteria", rows, (), head=played)
+    return _table(view, "Criteria", rows, (), head=_played(view))
 
 
 def _unmeasured(view: View, name: str, why: Callable[[View, ArmVerdict], str]) -> Iterator[Row]:
     """Yield the row of a criterion without figures, which says of each arm why."""
-    found = [view.verdict(arm, None) for arm in view.others]
-    causes: list[Cell | None] = []
-    for verdict in found:
-        cause = None
-        if verdict is not None:
-            cause = in_grey(view.typeset(why(view, verdict)))
+    causes: list[Printed] = []
+    for verdict in view.verdicts(None):
+        cause = None if verdict is None else in_grey(view.typeset(why(view, verdict)))
         causes.append(cause)
     if any(causes):
-        yield row(name, EMPTY, changes=causes)
+        yield row(name, changes=causes)
 
 
 def _why_untimed(_: View, verdict: ArmVerdict) -> str:
@@ -179,9 +174,7 @@ def classes(view: View) -> Table:
     shares = {each.name: each.gpu_time_share for each in view.evidence.workloads}
     rows: list[Row] = []
     for name in view.workloads if len(view.workloads) > 1 else ():
-        share = ""
-        if shares[name] is not None:
-            share = f" {say.percent(shares[name])}"
+        share = "" if shares[name] is None else f" {say.percent(shares[name])}"
         own = (
             *_latencies(view, name),
             *_first_token(view, name),
@@ -207,16 +200,16 @@ def _table(
     view: View, title: str, rows: Sequence[Row], note: Iterable[str], *, head: str = ""
 ) -> Table:
     """Lay out rows: the reference, then each arm's own figure and its change."""
-    names = [labels.arm(arm) for arm in view.others]
-    several = len(names) > 1
-    changes = [f"{name}: change" if several else "change" for name in names]
     columns = [head, view.against]
-    for name, change in zip(names, changes, strict=True):
+    for name in map(labels.arm, view.others):
+        change = "change" if len(view.others) == 1 else f"{name}: change"
         columns += [name, change]
-    laid: list[list[Field]] = [
-        [each.name, each.reference, *(part for arm in each.arms for part in (arm.own, arm.change))]
-        for each in rows
-    ]
+    laid: list[list[Field]] = []
+    for each in rows:
+        fields: list[Field] = [each.name, each.reference]
+        for arm in each.arms:
+            fields += [arm.own, arm.change]
+        laid.append(fields)
     if any(each.noise is not None for each in rows):
         columns.append("noise")
         for fields, each in zip(laid, rows, strict=True):
@@ -228,7 +221,7 @@ def _table(
 def _noise(floor: float | None) -> Cell:
     if floor is None:
         return in_grey("")
-    return in_grey(f"±{say.number(100 * floor, 1)}%")
+    return in_grey(f"±{say.tenths(floor)}")
 
 
 def _latencies(view: View, workload: str | None) -> Iterator[Row]:
@@ -288,7 +281,7 @@ def _elsewhere(view: View) -> Iterator[Row]:
     for (is_own, _), changes in by_load.items():
         load = "at your peak" if is_own else "for hours"
         texts = [changes.get(arm) for arm in view.others]
-        yield row(f"turn latency {load} (twins)", EMPTY, changes=texts)
+        yield row(f"turn latency {load} (twins)", changes=texts)
 
 
 def _changes(view: View, changes: Sequence[Change | None], workload: str | None) -> Iterator[Cell]:
@@ -320,8 +313,7 @@ def _first_token(view: View, workload: str | None) -> Iterator[Row]:
         figures = [view.figure(f"ttft_ms.{part}", arm, workload) for arm in view.arms]
         if any(figures):
             name = f"TTFT {part} (limit {say.duration(slo.ttft_ms)})"
-            reference, *own = (_limited(each, slo.ttft_ms, late) for each in figures)
-            yield row(name, reference, own=own)
+            yield row(name, [_limited(each, slo.ttft_ms, late) for each in figures])
             return
         late = "plain"
 
@@ -359,13 +351,12 @@ def _rate(view: View, words: str, name: str, factors: Mapping[str, float]) -> It
         if figure is not None:
             value = figure.estimate.value * factors[figure.arm]
         values.append(value)
-    reference, *own = say.numbers(values)
-    marked: list[Cell | str] = []
+    changes: list[Printed] = []
     for arm, value in zip(view.others, values[1:], strict=True):
         change = _quotient(values[0], value)
         is_valid = view.has_valid_timings(arm, None)
-        marked.append(in_grey(f"{change}, not valid") if change and not is_valid else change)
-    yield row(words, reference, own=own, changes=marked)
+        changes.append(in_grey(f"{change}, not valid") if change and not is_valid else change)
+    yield row(words, say.numbers(values), changes=changes)
 
 
 def _quotient(before: float | None, after: float | None) -> str:
@@ -376,18 +367,19 @@ def _quotient(before: float | None, after: float | None) -> str:
 
 def _agents(view: View, workload: str | None) -> Iterator[Row]:
     found = [view.capacity(arm, workload) for arm in view.arms]
-    if any(each is not None and each.agents_per_gpu is not None for each in found):
-        reference, *own = (None if each is None else agents(view, each) for each in found)
-        verdicts = (view.verdict(arm, workload) for arm in view.others)
-        ratios = [None if each is None else each.capacity for each in verdicts]
-        yield row(AGENTS, reference, own=own, changes=[*map(_more_agents, ratios)])
+    carried = [None if each is None else agents(view, each) for each in found]
+    if any(each is not None for each in carried):
+        changes = [_more_agents(each) for each in view.verdicts(workload)]
+        yield row(AGENTS, carried, changes=changes)
 
 
-def _more_agents(leg: Leg | None) -> str:
+def _more_agents(verdict: ArmVerdict | None) -> str:
     """Print by how much more agents an arm carries than the reference, open where that is."""
+    leg = None if verdict is None else verdict.capacity
     if leg is None or leg.estimate is None:
         return ""
-    return f"{labels.leg(leg)}{', open' if leg.state == 'unclear' else ''}"
+    is_open = ", open" if leg.state == "unclear" else ""
+    return f"{labels.leg(leg)}{is_open}"
 
 
 def _pool(view: View) -> Iterator[Row]:
@@ -396,12 +388,11 @@ def _pool(view: View) -> Iterator[Row]:
     if not any(each is not None and each.pool_filled_share for each in seen):
         return
     yield from _pool_tokens(view)
-    shares = [None if each is None else say.percent(each.pool_filled_share) for each in seen]
-    yield row("time with the KV pool full", shares[0], own=shares[1:])
+    shares = say.where_known(seen, lambda each: say.percent(each.pool_filled_share))
+    yield row("time with the KV pool full", shares)
     hits = [None if each is None else each.hit_rate for each in seen]
     if any(each is not None for each in hits):
-        reference, *own = map(_hits, hits)
-        yield row("cache hit rate ↑", reference, own=own)
+        yield row("cache hit rate ↑", list(map(_hits, hits)))
 
 
 def _pool_tokens(view: View) -> Iterator[Row]:
@@ -409,14 +400,8 @@ def _pool_tokens(view: View) -> Iterator[Row]:
     if not any(pools):
         return
     ours, *others = pools
-    times = []
-    for each in others:
-        if each and ours:
-            times.append(f"{say.number(each / ours, 2)}×")
-        else:
-            times.append("")
-    texts = [None if each is None else say.number(each) for each in pools]
-    yield row("KV pool, tokens ↑", texts[0], own=texts[1:], changes=times)
+    times = [f"{say.number(each / ours, 2)}×" if each and ours else "" for each in others]
+    yield row("KV pool, tokens ↑", say.where_known(pools, say.number), changes=times)
 
 
 def _hits(rate: float | None) -> Cell | str:
@@ -431,9 +416,8 @@ def _gpus(view: View) -> Iterator[Row]:
     found = [view.capacity(arm) for arm in view.arms]
     needed = [None if each is None else each.gpus_at_peak for each in found]
     if any(needed):
-        reference, *own = (None if each is None else count(each) for each in needed)
         changes = [fewer_at_peak(view, arm) for arm in view.others]
-        yield row(f"GPUs{at_peak(view)}", reference, own=own, changes=changes)
+        yield row(f"GPUs{at_peak(view)}", say.where_known(needed, count), changes=changes)
 
 
 def _verdicts(view: View, workload: str | None) -> Iterator[Row]:
@@ -445,7 +429,7 @@ def _verdicts(view: View, workload: str | None) -> Iterator[Row]:
     if alone is not None and not need(view.decision, alone):
         return
     cells = [_verdict(view, each) for each in found]
-    yield row("verdict", EMPTY, changes=cells)
+    yield row("verdict", changes=cells)
 
 
 def _verdict(view: View, verdict: ArmVerdict | None) -> Cell | None:

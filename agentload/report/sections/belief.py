@@ -71,19 +71,18 @@ def _runs(view: View) -> Iterator[Check]:
 
 
 def _noise_floor(view: View) -> Iterator[Check]:
-    floors = {
-        each.workload: each.floor
-        for each in view.decision.changes
-        if each.metric == "turn_ms" and each.floor is not None
-    }
-    if not floors and view.decision.kind == "simulated":
-        return  # how far equal servers differ there is what the profile says
+    floors = {}
+    for each in view.decision.changes:
+        if each.metric == "turn_ms" and each.floor is not None:
+            floors[each.workload] = each.floor
     if not floors:
+        if view.decision.kind == "simulated":
+            return  # how far equal servers differ there is what the profile says
         yield doubt("there was no A/A control, so the noise floor is unknown", "likely")
         return
     of_mix = floors.pop(None, None) or max(floors.values())
     least = view.policy.min_change
-    text = f"two identical servers may differ by up to {_percents(of_mix)} in turn latency"
+    text = f"two identical servers may differ by up to {say.tenths(of_mix)} in turn latency"
     text += f" ({_control(view, of_mix, floors)})"
     if of_mix <= least:
         yield assurance(text)
@@ -93,8 +92,8 @@ def _noise_floor(view: View) -> Iterator[Check]:
 
 def _control(view: View, of_mix: float, floors: Mapping[str | None, float]) -> str:
     """Name the control behind the noise, and the classes in which it showed something else."""
-    others = {name: _percents(floor) for name, floor in floors.items() if name}
-    whole = _percents(of_mix)
+    others = {name: say.tenths(floor) for name, floor in floors.items() if name}
+    whole = say.tenths(of_mix)
     classes = ", ".join(f"{name} {text}" for name, text in others.items() if text != whole)
     has_machines = any(control.across_machines for control in view.evidence.aa)
     across = " across machines" if has_machines else ""
@@ -117,18 +116,14 @@ def _starts(view: View) -> Iterator[Check]:
         yield doubt("each server was started once", "likely")
 
 
-def _percents(share: float) -> str:
-    return f"{say.number(100 * share, 1)}%"
-
-
 def _dtype(view: View) -> Iterator[Check]:
     arms = view.evidence.arms
     unread = [labels.arm(arm.name) for arm in arms if arm.observed_dtype is None]
-    other = [
-        f"{labels.arm(arm.name)} ({arm.observed_dtype} for {arm.expected_dtype})"
-        for arm in arms
-        if not _fits(arm.expected_dtype, arm.observed_dtype)
-    ]
+    other = []
+    for arm in arms:
+        if not _fits(arm.expected_dtype, arm.observed_dtype):
+            name = labels.arm(arm.name)
+            other.append(f"{name} ({arm.observed_dtype} for {arm.expected_dtype})")
     if other:
         yield objection(f"the KV dtype is not what was asked for: {', '.join(other)}", "open")
     elif unread:
@@ -145,15 +140,14 @@ def _fits(expected: str | None, observed: str | None) -> bool:
 
 
 def _kernel(view: View) -> Iterator[Check]:
-    kernels = {
-        labels.arm(arm.name): arm.kernel for arm in view.evidence.arms if arm.kernel is not None
-    }
-    if len(kernels) < len(view.evidence.arms):
+    arms = view.evidence.arms
+    kernels = [arm.kernel for arm in arms if arm.kernel is not None]
+    if len(kernels) < len(arms):
         yield doubt("the attention kernel could not be read from every server")
-    elif len(set(kernels.values())) == 1:
-        yield assurance(f"same attention kernel in all arms ({next(iter(kernels.values()))})")
+    elif len(set(kernels)) == 1:
+        yield assurance(f"same attention kernel in all arms ({kernels[0]})")
     else:
-        seen = ", ".join(map(" ".join, kernels.items()))
+        seen = ", ".join(f"{labels.arm(arm.name)} {arm.kernel}" for arm in arms)
         yield objection(f"the attention kernel differs: {seen}", "likely")
 
 
@@ -240,11 +234,12 @@ def _distinct(view: View) -> tuple[int, int]:
 
 
 def _void(view: View) -> Iterator[Check]:
-    void = blocks = 0
+    void = 0
+    blocks = 0
     for each in view.evidence.health:
         if each.void_blocks is not None and each.blocks:
-            void = void + each.void_blocks
-            blocks = blocks + each.blocks
+            void += each.void_blocks
+            blocks += each.blocks
     if blocks:
         text = f"{void} of {say.plural(blocks, 'block')} invalid"
         yield objection(text, "likely") if void > blocks / 10 else assurance(text)

@@ -45,7 +45,8 @@ def limits(view: View) -> tuple[Limit, ...]:
     late_s = _late_s(view)
     spread = _length_spread(view)
     answers = f"clamp_min({_increase('request_success_total', CANARY)}, 1)"
-    length, stable_length = _mean_length(CANARY), _mean_length(STABLE)
+    length = _mean_length(CANARY)
+    stable_length = _mean_length(STABLE)
     late = say.number(100 * LATE_SHARE)
     cut = say.number(100 * LENGTH_ENDS)
     short = say.percent(1 - LENGTH_CHANGE)

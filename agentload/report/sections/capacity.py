@@ -70,7 +70,7 @@ def _pareto(view: View) -> Iterator[Plot]:
             continue
         yield Plot(
             name=f"pareto-{name}",
-            title=f"{unit[0].upper()}{unit[1:]}: per GPU against per agent",
+            title=f"{say.capital(unit)}: per GPU against per agent",
             caption=(
                 f"Each mark is one load that was tried{_tried(view)}; lines join them in that "
                 "order. Further right is better for a user, further up is cheaper; up and right "

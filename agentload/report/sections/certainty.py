@@ -59,9 +59,7 @@ def _effect(view: View, verdict: ArmVerdict | None, checks: Sequence[Check]) -> 
     leg = _deciding(verdict)
     nearest = None if leg.estimate is None else surely(leg.estimate)
     if nearest is not None and leg.margin is not None and leg.state in ("yes", "no"):
-        if abs(nearest) >= FAR * leg.margin:
-            return "certain"
-        return "likely"
+        return "certain" if abs(nearest) >= FAR * leg.margin else "likely"
     return "likely" if "likely" in caps else "certain"
 
 
@@ -108,7 +106,7 @@ def _because(view: View, verdict: ArmVerdict) -> str:
     what = measure(found)
     if nearest is None or leg.state not in ("yes", "no"):
         return f"{what} {say.change(found)}; {counts}"
-    told = f"{what} {say.with_sign(100 * nearest, 1)}% at the least; {counts}"
+    told = f"{what} {say.relative(nearest)} at the least; {counts}"
     spare = spare_points(verdict)
     if spare is None:
         return told

@@ -109,16 +109,16 @@ def priors(view: View) -> Group | None:
 
 def reproduction(view: View) -> Table:
     """List what has to be equal for the figures to be comparable."""
-    made, evidence = view.facts.made, view.evidence
-    checkpoint = evidence.model.checkpoint
-    model = f"{evidence.model.name}{f' at {checkpoint}' if checkpoint else ''}"
+    made = view.facts.made
+    evidence = view.evidence
+    model = say.join((evidence.model.name, evidence.model.checkpoint), " at ")
     pairs = (
         ("run", made.run),
         ("compared with", made.compared_with),
         ("kind", view.decision.kind),
         ("date", made.created),
         ("agentload", made.tool_version),
-        ("engine", f"{evidence.deployment.engine} {evidence.deployment.version or ''}".strip()),
+        ("engine", say.join((evidence.deployment.engine, evidence.deployment.version), " ")),
         ("model", model),
         ("trace", " ".join(made.traces)),
         ("trace hash", made.trace_hash),
@@ -156,10 +156,10 @@ def _server(view: View, name: str, served: Served | None) -> tuple[Field, ...]:
 def commands(view: View) -> tuple[Step, ...]:
     """List the commands that repeat the run, and this report."""
     made = view.facts.made
-    steps = [
-        Step(text="Added to it:" if at else "The run:", command=each)
-        for at, each in enumerate(commands_of_run(view.facts))
-    ]
+    steps: list[Step] = []
+    for command in commands_of_run(view.facts):
+        text = "Added to it:" if steps else "The run:"
+        steps.append(Step(text=text, command=command))
     database = shlex.quote(made.database or "agentload.duckdb")
     file = view.facts.policy_file
     policy = "" if file is None else f" --policy {shlex.quote(file)}"

@@ -47,7 +47,8 @@ def line(view: View) -> str:
     is_all = whole.call_share == 1
     of = "" if is_all else f" of {words.length(whole.longest)}"
     tokens = "" if is_all else f" and {_share(whole.token_share)} of their tokens"
-    cut = view.facts.study.load.max_context_tokens if isinstance(view.facts.study, Replay) else None
+    study = view.facts.study
+    cut = study.load.max_context_tokens if isinstance(study, Replay) else None
     unplayed = [each.workload for each in view.decision.coverage if not each.played]
     missed = [name for name in unplayed if name is not None]
     contexts = f"contexts to {words.length(whole.timed_to)}{of}"
@@ -148,14 +149,10 @@ def _title(each: Coverage) -> str:
 
 
 def _counted(each: Coverage) -> str:
-    calls = (
-        f"{say.plural(each.played, 'call')} of the reference, "
-        f"{say.plural(each.calls, 'call')} in the trace"
-    )
-    return (
-        f"{calls}; {_share(each.call_share)} of its calls and {_share(each.token_share)} of "
-        "their tokens are covered."
-    )
+    played = f"{say.plural(each.played, 'call')} of the reference"
+    calls = f"{played}, {say.plural(each.calls, 'call')} in the trace"
+    share = f"{_share(each.call_share)} of its calls"
+    return f"{calls}; {share} and {_share(each.token_share)} of their tokens are covered."
 
 
 def _rows(each: Coverage) -> Iterator[Sequence[Cell | str]]:

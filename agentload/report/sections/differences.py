@@ -55,32 +55,40 @@ def forest(view: View) -> Lanes:
     lanes: list[str] = []
     spans: list[LaneSpan] = []
     for scope in _scopes(view):
-        rows = {
-            words: [view.change(metric, arm, scope) for arm in view.others]
-            for metric, words in METRICS
-        }
-        filled = {words: changes for words, changes in rows.items() if any(changes)}
-        lanes += [scope or "your mix"] if filled else []
-        for words, changes in filled.items():
-            lanes.append(f" {words}")
-            spans += _spans(view, len(lanes) - 1, changes)
+        heading = [scope or "your mix"]
+        for metric, words in METRICS:
+            changes = [view.change(metric, arm, scope) for arm in view.others]
+            if any(changes):
+                lanes += [*heading, f" {words}"]
+                spans += _spans(view, len(lanes) - 1, changes)
+                heading = []
     margin = 100 * view.policy.min_change
     low, high = _reach(spans, margin)
-    wide = INDIFFERENT * margin
     return Lanes(
         name="differences",
         title=f"Change against {view.against}",
         caption=_caption(view, spans, low, high),
-        x=ChartAxis(
-            label=f"change against {view.against}, %", quantity="percent", low=low, high=high
-        ),
+        x=_axis(view, low, high),
         lanes=tuple(lanes),
         spans=tuple(spans),
-        arms=tuple((labels.arm(arm), view.slots[arm]) for arm in view.others),
-        bands=tuple(Band(axis="x", low=-end, high=end) for end in (margin, wide)),
+        arms=_arms(view),
+        bands=(_around_zero(margin), _around_zero(INDIFFERENT * margin)),
         rules=(RuleLine(axis="x", at=0.0),),
         height=max(16.0, 10.0 * len(view.others)),
     )
+
+
+def _axis(view: View, low: float, high: float) -> ChartAxis:
+    label = f"change against {view.against}, %"
+    return ChartAxis(label=label, quantity="percent", low=low, high=high)
+
+
+def _arms(view: View) -> tuple[tuple[str, int], ...]:
+    return tuple((labels.arm(arm), view.slots[arm]) for arm in view.others)
+
+
+def _around_zero(end: float) -> Band:
+    return Band(axis="x", low=-end, high=end)
 
 
 def _scopes(view: View) -> tuple[str | None, ...]:
@@ -114,7 +122,8 @@ def _reach(spans: Iterable[LaneSpan], margin: float) -> tuple[float, float]:
 
 def _caption(view: View, spans: Sequence[LaneSpan], low: float, high: float) -> str:
     margin = 100 * view.policy.min_change
-    least, most = (f"±{say.shorten(end)}%" for end in (margin, INDIFFERENT * margin))
+    least = f"±{say.shorten(margin)}%"
+    most = f"±{say.shorten(INDIFFERENT * margin)}%"
     has_noise = any(span.look == "noise" for span in spans)
     leaves = any(span.low < low or span.high > high for span in spans)
     noise = "The grey bar is by how much two identical servers may differ."
@@ -136,7 +145,7 @@ def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[
         noise = max(floors)
         tip = f"noise ±{say.number(noise, 1)}%"
         yield LaneSpan(lane=lane, look="noise", low=-noise, high=noise, tip=tip)
-    for index, each in enumerate(known):
+    for place, each in enumerate(known, start=1):
         found = each.relative
         low, high = found.closed_ends
         is_valid = view.has_valid_timings(each.arm, each.workload)
@@ -149,7 +158,7 @@ def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[
             at=100 * found.value,
             slot=view.slots[each.arm] if is_valid else None,
             tip=f"{labels.arm(each.arm)}: {say.change(found)}, {counts}",
-            offset=(index + 1) / (len(known) + 1),
+            offset=place / (len(known) + 1),
         )
 
 
@@ -159,12 +168,12 @@ def looks(view: View) -> Lanes:
     counts = sorted({each.pairs for each in known})
     margin = 100 * view.policy.min_change
     what = "Task latency" if view.policy.decide_by == "tasks" else "Turn latency"
-    ends = [100 * end for each in known for end in (each.low, each.high) if math.isfinite(end)]
-    low = min([-INDIFFERENT * margin, *ends])
-    high = max([INDIFFERENT * margin, *ends])
-    edge = EDGE * (high - low)
-    low = low - edge
-    high = high + edge
+    ends = [INDIFFERENT * margin, -INDIFFERENT * margin]
+    for each in known:
+        ends += [100 * end for end in (each.low, each.high) if math.isfinite(end)]
+    edge = EDGE * (max(ends) - min(ends))
+    low = min(ends) - edge
+    high = max(ends) + edge
     is_shared = any(each.agents_per_gpu is not None for each in view.decision.capacity)
     later = " Once agents per GPU are measured, intervals are wider: either may decide."
     spans = (
@@ -188,24 +197,20 @@ def looks(view: View) -> Lanes:
             f"(±{say.shorten(margin)}%) an arm is faster, wholly right of it slower."
             f"{later if is_shared else ''}"
         ),
-        x=ChartAxis(
-            label=f"change against {view.against}, %", quantity="percent", low=low, high=high
-        ),
+        x=_axis(view, low, high),
         lanes=tuple(say.plural(count, "pair") for count in counts),
         spans=tuple(spans) if len(counts) > 1 else (),
-        arms=tuple((labels.arm(arm), view.slots[arm]) for arm in view.others),
-        bands=(Band(axis="x", low=-margin, high=margin),),
+        arms=_arms(view),
+        bands=(_around_zero(margin),),
         rules=(RuleLine(axis="x", at=0.0),),
         height=max(20.0, 12.0 * len(view.others)),
     )
 
 
 def _look_tip(each: SpeedInterval) -> str:
-    ends = [
-        f"{say.with_sign(100 * end, 1)}" if math.isfinite(end) else None
-        for end in (each.low, each.high)
-    ]
-    change = f"{say.with_sign(100 * each.value, 1)}% {interval(*ends)}"
+    closed = (end if math.isfinite(end) else None for end in (each.low, each.high))
+    ends = say.where_known(closed, lambda end: say.with_sign(100 * end, 1))
+    change = f"{say.relative(each.value)} {interval(*ends)}"
     return f"{labels.arm(each.arm)}, {say.plural(each.pairs, 'pair')}: {change}"
 
 
@@ -226,8 +231,9 @@ def shifts(view: View, name: str) -> tuple[Plot, ...]:
     drawn = []
     for metric, words in METRICS:
         found = (_shift(view, name, arm, metric) for arm in view.others)
+        kind = metric.removesuffix("_ms")
         plot = Plot(
-            name=f"shift-{metric.removesuffix('_ms')}-{labels.slug(name)}",
+            name=f"shift-{kind}-{labels.slug(name)}",
             title=f"{name}: change of {words}, from the fastest to the slowest calls",
             caption=(
                 f"Below 0 is faster than {view.against}. Coloured bands: 95% intervals over "

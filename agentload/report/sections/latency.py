@@ -35,12 +35,13 @@ def _ahead(view: View, each: BreakEven) -> str:
     """Say where an arm is ahead, with the change on equal turns where that does not show it."""
     said = break_even(each)
     found = view.change("tpot_ms", each.arm, None)
-    is_shown = found is None or (
-        found.relative.is_below(0.0) if each.shape == "always" else found.relative.is_above(0.0)
-    )
-    if each.shape not in ("always", "none") or is_shown or found is None:
+    if found is None:
         return said
-    return f"{said}; not shown on equal turns: {say.change(found.relative)}"
+    change = found.relative
+    is_shown = {"always": change.is_below(0.0), "none": change.is_above(0.0)}
+    if is_shown.get(each.shape, True):
+        return said
+    return f"{said}; not shown on equal turns: {say.change(change)}"
 
 
 def _own(each: BreakEven) -> str | None:
@@ -140,18 +141,15 @@ def latency(view: View) -> Group | None:
 
 
 def _itl(view: View) -> Plot:
-    clouds = {}
-    for arm in view.arms:
-        points = _batch_tokens(view, arm)
-        if points[0]:
-            clouds[arm] = points
+    clouds = {arm: _batch_tokens(view, arm) for arm in view.arms}
     limit = _limit([value for _, ys in clouds.values() for value in ys])
     above = 0
     marks = []
     for arm, points in clouds.items():
         xs, ys = _below(points, limit)
         above += len(points[1]) - len(ys)
-        marks.append(view.series(arm, "points", xs, ys))
+        if xs:
+            marks.append(view.series(arm, "points", xs, ys))
     fits = [_fit(view, line) for line in view.decision.itl]
     bands = tuple(_band(view))
     apart = f"Within the band {labels.arm(view.focus)} and {view.against} cannot be distinguished."

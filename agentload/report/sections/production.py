@@ -124,15 +124,16 @@ def representative(view: View, rows: Sequence[Likeness]) -> Check:
             f"representativeness unknown: {origin}compare with production by {command} "
             "and your server's URL"
         )
-    by_verdict: dict[str, list[str]] = {"more": [], "less": []}
-    for row in rows:
-        by_verdict.setdefault(row.verdict, []).append(row.what)
-    like = by_verdict.pop("alike", [])
-    if len(like) == len(rows):
+    unlike = [row for row in rows if row.verdict != "alike"]
+    if not unlike:
         return assurance(f"{origin}all {len(rows)} figures of the load are like production's")
-    sides = [f"{side} {_named(figures)}" for side, figures in by_verdict.items() if figures]
+    sides = []
+    for side in ("more", "less"):
+        figures = [row.what for row in unlike if row.verdict == side]
+        if figures:
+            sides.append(f"{side} {_named(figures)}")
     told = "; ".join(sides)
-    share = f"{len(rows) - len(like)} of {len(rows)}"
+    share = f"{len(unlike)} of {len(rows)}"
     text = f"{share} figures of the load differ from production's: {told}"
     return Check(state="bad", text=text)
 
@@ -154,20 +155,16 @@ def _named(figures: Sequence[str]) -> str:
 
 def production(view: View, rows: Sequence[Likeness]) -> Group | None:
     """Compare the run's load with production's, figure by figure."""
-    reference = view.against
     note = (
         "Alike is within a quarter of production's value, or of the histogram bucket that "
         "holds the quantile; ten points for the cached "
         "share. Requests at once and KV pool are of the moment at which its metrics were "
         "read, ours of all samples under load."
     )
-    cells = (
-        (row.what, *sides(row), Cell(text=row.verdict, tone=_TONES[row.verdict])) for row in rows
-    )
-    laid = table(
-        "The load next to production's",
-        ("figure", reference, "production", "the run has"),
-        cells,
-        note,
-    )
+    columns = ("figure", view.against, "production", "the run has")
+    cells = []
+    for row in rows:
+        verdict = Cell(text=row.verdict, tone=_TONES[row.verdict])
+        cells.append((row.what, *sides(row), verdict))
+    laid = table("The load next to production's", columns, cells, note)
     return group("Production", tables=(laid,))

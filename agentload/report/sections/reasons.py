@@ -42,15 +42,14 @@ def verdicts(view: View) -> tuple[Reason, ...]:
 
     Those that read the same are one.
     """
-    order = {name: index for index, name in enumerate(view.workloads)}
-    classes = sorted(
-        view.decision.classes,
-        key=lambda each: (order.get(each.workload or "", len(order)), each.arm != view.focus),
-    )
-    server = sorted(view.decision.server, key=lambda each: each.arm != view.focus)
+    order = {name: index for index, name in enumerate((None, *view.workloads))}
+
+    def place(each: ArmVerdict) -> tuple[int, bool]:
+        return order.get(each.workload, len(order)), each.arm != view.focus
+
     known = suggestions(view)
     same: dict[Reason, list[ArmVerdict]] = {}
-    for each in (*server, *classes):
+    for each in sorted((*view.decision.server, *view.decision.classes), key=place):
         same.setdefault(_verdict(view, each, known), []).append(each)
     return tuple(
         replace(reason, title=f"{_where(each)}: {reason.title}") for reason, each in same.items()
@@ -93,13 +92,12 @@ def findings(view: View) -> tuple[Reason, ...]:
     known = suggestions(view)
     verdicts = (*view.decision.server, *view.decision.classes)
     waiting = {(each.arm, each.workload) for each in verdicts if each.verdict == "test further"}
-    told = [
-        each
-        for each in view.decision.findings
-        if each.rule != "missing_evidence" or (each.arm, each.workload) not in waiting
-    ]
-    told.sort(key=lambda each: _ORDER.index(each.kind))
-    return tuple(_finding(view, each, known) for each in told)
+    told = []
+    for each in sorted(view.decision.findings, key=lambda each: _ORDER.index(each.kind)):
+        is_listed = each.rule == "missing_evidence" and (each.arm, each.workload) in waiting
+        if not is_listed:
+            told.append(_finding(view, each, known))
+    return tuple(told)
 
 
 def _finding(view: View, each: Finding, known: frozenset[Suggestion]) -> Reason:
@@ -139,9 +137,10 @@ def inequality(view: View, each: Inequality | None) -> str | None:
     """
     if each is None:
         return None
-    left, right = view.typeset(each.left), view.typeset(each.right)
+    left = view.typeset(each.left)
+    limit = f"{_RELATIONS[each.relation]} {view.typeset(each.right)}"
     if each.observed is None:
-        return f"{left} {_RELATIONS[each.relation]} {right}: not measured"
-    in_points = each.observed.unit == "share" and right.endswith("pp")
-    observed = (say.points if in_points else say.estimate)(each.observed)
-    return f"{left}: {observed} {_RELATIONS[each.relation]} {right} ({_HOLDS[each.holds]})"
+        return f"{left} {limit}: not measured"
+    in_points = each.observed.unit == "share" and limit.endswith("pp")
+    observed = say.points(each.observed) if in_points else say.estimate(each.observed)
+    return f"{left}: {observed} {limit} ({_HOLDS[each.holds]})"

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from agentload.report import format as say
 from agentload.report.parts import Cell, in_grey
 
 ABSENT: Final = in_grey(say.ABSENT)
 EMPTY: Final = Cell(text="")
+Printed: TypeAlias = Cell | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,27 +31,18 @@ class Row:
     """By how much two identical servers may differ."""
 
 
-def row(
-    name: str,
-    reference: Cell | str | None,
-    *,
-    own: Sequence[Cell | str | None] = (),
-    changes: Sequence[Cell | str | None] = (),
-) -> Row:
-    """Lay out a row whose arms have figures of their own, changes, or both.
+def row(name: str, values: Sequence[Printed] = (), *, changes: Sequence[Printed] = ()) -> Row:
+    """Lay out a row of the *values* of every arm, the reference first, or of *changes*, or of both.
 
     None is absent; a side that no arm has is empty.
     """
-    nothing = [EMPTY] * max(len(own), len(changes))
-    cells = []
-    for left, right in zip(own or nothing, changes or nothing, strict=True):
-        cells.append(ArmCells(_cell(left), _cell(right)))
-    return Row(name=name, reference=_cell(reference), arms=tuple(cells))
+    nothing = [EMPTY] * max(len(values) - 1, len(changes))
+    reference, *own = map(_cell, values or [EMPTY, *nothing])
+    arms = map(ArmCells, own, map(_cell, changes or nothing))
+    return Row(name=name, reference=reference, arms=tuple(arms))
 
 
-def _cell(text: Cell | str | None) -> Cell:
+def _cell(text: Printed) -> Cell:
     if isinstance(text, Cell):
         return text
-    if text is None:
-        return ABSENT
-    return Cell(text=text)
+    return ABSENT if text is None else Cell(text=text)

@@ -34,10 +34,12 @@ def _run(view: View) -> Lanes:
     lines = [each for each in view.facts.timelines if each.arm in lane]
     if not any(map(_fills, lines)):
         lines = []  # a line along the floor says nothing
+    slots = view.slots
     preempted: list[LaneSpan] = []
     for each in lines:
-        preempted += _preempted(each, lane[each.arm], view.slots[each.arm])
-    played = [_block(each, lane[each.arm], view.slots[each.arm]) for each in every(blocks, BLOCKS)]
+        preempted += _preempted(each, lane[each.arm], slots[each.arm])
+    shown = every(blocks, BLOCKS)
+    played = [_block(block, lane[block.arm], slots[block.arm]) for block in shown]
     return Lanes(
         name="timeline",
         title="Blocks and KV pool over time" if lines else "Blocks over time",
@@ -120,10 +122,13 @@ def _session(view: View) -> Lanes:
     for arm in dict.fromkeys((view.reference, view.focus)):
         own = [each for each in view.facts.session if each.arm == arm]
         turns = sorted(own, key=lambda each: each.turn)[:TURNS]
-        lanes += [labels.arm(arm)] if turns else []
-        for before, each in zip((None, *turns), turns, strict=False):
+        if turns:
+            lanes.append(labels.arm(arm))
+        before = None
+        for each in turns:
             lanes.append(f" turn {each.turn + 1}")
             spans += _phases(before, each, len(lanes) - 1, slots[arm])
+            before = each
     return Lanes(
         name="session",
         title="One session, turn by turn",
@@ -138,19 +143,23 @@ def _session(view: View) -> Lanes:
 
 def _phases(before: Turn | None, each: Turn, lane: int, slot: int) -> Iterator[LaneSpan]:
     first = each.done_s if each.first_s is None else each.first_s
-    prompt, cached, output = map(
-        say.tokens, (each.prompt_tokens, each.cached_tokens, each.output_tokens)
+    read = ""
+    if each.prompt_tokens is not None:
+        prompt = say.tokens(each.prompt_tokens)
+        read = f", {prompt} prompt tokens, {say.tokens(each.cached_tokens)} cached"
+    wrote = ""
+    if each.output_tokens is not None:
+        wrote = f", {say.tokens(each.output_tokens)} tokens"
+    phases: tuple[tuple[Look, str, float], ...] = (
+        ("wait", "thinking and tools", each.due_s),
+        ("queue", "held back", each.released_s),
+        ("prefill", f"time to first token{read}", first),
+        ("decode", f"answer, {each.status}{wrote}", each.done_s),
     )
-    read = "" if each.prompt_tokens is None else f", {prompt} prompt tokens, {cached} cached"
-    wrote = "" if each.output_tokens is None else f", {output} tokens"
-    phases: tuple[tuple[Look, str, float | None, float], ...] = (
-        ("wait", "thinking and tools", None if before is None else before.done_s, each.due_s),
-        ("queue", "held back", each.due_s, each.released_s),
-        ("prefill", f"time to first token{read}", each.released_s, first),
-        ("decode", f"answer, {each.status}{wrote}", first, each.done_s),
-    )
-    for look, words, low, high in phases:
-        if low is not None and high > low:
+    low = each.due_s if before is None else before.done_s
+    for look, words, high in phases:
+        if high > low:
             lasted = say.duration(1e3 * (high - low))
             tip = f"{labels.arm(each.arm)}, turn {each.turn + 1}: {words}, {lasted}"
             yield LaneSpan(lane=lane, look=look, low=low, high=high, slot=slot, tip=tip)
+        low = high

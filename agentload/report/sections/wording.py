@@ -40,12 +40,13 @@ def reason_in_words(view: View, verdict: ArmVerdict) -> str:
     """Give the reason of a verdict without the figures of latency and accuracy."""
     text = _sourced(view, verdict)
     for phrase, plain in (*_turns(verdict.pays), *_answers(verdict.safe)):
-        text = text.replace(phrase, plain).replace(_upper(phrase), _upper(plain))
+        text = text.replace(phrase, plain)
+        text = text.replace(say.capital(phrase), say.capital(plain))
     text = text.replace("; answers are as", ", and answers are as")
     text = text.replace("; answers are less", ", but answers are less")
     text = text.replace("Answers are worse: answers are", "Answers are")
     if text.startswith(_SLOWER):
-        text = _upper(text.removeprefix(_SLOWER))
+        text = say.capital(text.removeprefix(_SLOWER))
     return view.typeset(say.join((text, *_causes(view, verdict)), " "))
 
 
@@ -67,8 +68,9 @@ def _turns(leg: Leg) -> Iterator[tuple[str, str]]:
 def time_taken(change: Estimate) -> str:
     """Say how long something takes by its relative change: `about a fifth of the time`."""
     ratio = 1 + change.value
-    amount = f"{100 * abs(change.value):.{0 if abs(change.value) >= 0.1 else 1}f}%"
-    plain = f"{amount} {'more' if change.value > 0 else 'less'} time"
+    places = 0 if abs(change.value) >= 0.1 else 1
+    side = "more" if change.value > 0 else "less"
+    plain = f"{100 * abs(change.value):.{places}f}% {side} time"
     if change.is_bound:
         return f"at least {plain}"
     near = (name for each, name in FRACTIONS if abs(ratio / each - 1) <= NEAR)
@@ -102,14 +104,13 @@ def _causes(view: View, verdict: ArmVerdict) -> Iterator[str]:
     pays, arm = verdict.pays, verdict.arm
     if pays.state == "no" and verdict.verdict == "avoid" and verdict.safe.state != "no":
         named = {"ttft_ms": "the first token takes", "tpot_ms": "each later token takes"}
-        changes = ((words, view.change(metric, arm, None)) for metric, words in named.items())
-        slower = [
-            f"{words} {time_taken(each.relative)}"
-            for words, each in changes
-            if each is not None and each.relative.is_above(0.0)
-        ]
+        slower = []
+        for metric, subject in named.items():
+            change = view.change(metric, arm, None)
+            if change is not None and change.relative.is_above(0.0):
+                slower.append(f"{subject} {time_taken(change.relative)}")
         if slower:
-            yield f"{_upper(say.enumeration(slower))}."
+            yield f"{say.capital(say.enumeration(slower))}."
     full = [_filled(view, each) for each in (view.reference, arm)]
     if verdict.verdict == "use" and full[0] > full[1]:
         own = f"{say.percent(full[1])} of it" if full[1] else "never"
@@ -122,7 +123,3 @@ def _filled(view: View, arm: str) -> float:
     if seen is None or seen.pool_filled_share is None:
         return 0.0
     return seen.pool_filled_share
-
-
-def _upper(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"

@@ -26,9 +26,8 @@ unit (`times`); the order is the table's.
 def workload(view: View, name: str) -> Group:
     """Show one class, with the charts that a reader asks for when a verdict surprises."""
     title = f"Class: {name}"
-    return group(
-        title, charts=(*shifts(view, name), *_pairs(view, name)), tables=(_figures(view, name),)
-    ) or Group(title=title)
+    charts = (*shifts(view, name), *_pairs(view, name))
+    return group(title, charts=charts, tables=(_figures(view, name),)) or Group(title=title)
 
 
 def server(view: View) -> Group | None:
@@ -82,26 +81,26 @@ def _figures(view: View, name: str | None) -> Table:
     kind = view.decision.kind
     ours = [each for each in view.decision.figures if (each.workload, each.kind) == (name, kind)]
     names = sorted(dict.fromkeys(each.name for each in ours), key=_rank)
-    rows: list[Sequence[Cell | str]] = [
-        (figure_name(figure), *_fields([view.figure(figure, arm, name) for arm in view.arms]))
-        for figure in names
-    ]
+    rows: list[Sequence[Cell | str]] = []
     if name is None:
-        rows[:0] = _bottlenecks(view)
+        rows += _bottlenecks(view)
+    for figure in names:
+        of_arms = [view.figure(figure, arm, name) for arm in view.arms]
+        rows.append((figure_name(figure), *_fields(of_arms)))
+    title = f"Figures of {name or 'the whole server'}"
+    columns = ("", *map(labels.arm, view.arms))
     note = SAMPLED if any(figure in PEAKS for figure in names) else ""
-    return table(
-        f"Figures of {name or 'the whole server'}", ("", *map(labels.arm, view.arms)), rows, note
-    )
+    return table(title, columns, rows, note)
 
 
 def _bottlenecks(view: View) -> Iterator[tuple[str, ...]]:
     """Yield what the turns of each arm waited for most, with the evidence."""
     servers = dict(view.evidence.server)
     client = {each.arm: each for each in view.evidence.health}
-    found = [
-        bottleneck(view.calls(arm), servers.get(arm), client.get(arm) or client.get(None))
-        for arm in view.arms
-    ]
+    found = []
+    for arm in view.arms:
+        health = client.get(arm) or client.get(None)
+        found.append(bottleneck(view.calls(arm), servers.get(arm), health))
     if any(found):
         yield ("bottleneck", *(each or say.ABSENT for each in found))
 
@@ -114,11 +113,10 @@ def _fields(figures: Sequence[Figure | None]) -> Iterator[Cell | str]:
             yield Cell(text=say.ABSENT, tone="muted")
             continue
         factor = FIGURES.get(each.name.partition(".")[0], {}).get("times")
-        yield (
-            say.estimate(each.estimate, among=known)
-            if factor is None
-            else say.spread(each.estimate, say.number, factor=factor, among=known)
-        )
+        if factor is None:
+            yield say.estimate(each.estimate, among=known)
+        else:
+            yield say.spread(each.estimate, say.number, factor=factor, among=known)
 
 
 def figure_name(figure: str) -> str:

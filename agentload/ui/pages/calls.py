@@ -5,7 +5,7 @@ A pair's sessions on each arm, a session's calls, a call's tokens one by one.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any, Final
 
 import duckdb
@@ -140,12 +140,14 @@ class Attempt:
         if not self.chunk_ns:
             return ()
         at = [(each - self.since_ns) / 1e6 for each in self.chunk_ns]
-        gaps = (None, *(after - before for before, after in pairwise(at)))
         counts = self.chunk_tokens or (1,) * len(at)
-        return tuple(
-            ChunkLine(at_ms=ms, gap_ms=gap, tokens=n)
-            for ms, gap, n in zip(at, gaps, counts, strict=True)
-        )
+        lines = []
+        before_ms: float | None = None
+        for at_ms, count in zip(at, counts, strict=True):
+            gap_ms = None if before_ms is None else at_ms - before_ms
+            lines.append(ChunkLine(at_ms=at_ms, gap_ms=gap_ms, tokens=count))
+            before_ms = at_ms
+        return tuple(lines)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,14 +220,11 @@ def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> PairPage:
     by_session: dict[str, dict[str, SessionOnArm]] = {}
     for each in rows:
         by_session.setdefault(each.session, {})[each.arm] = each
-    lines = [
-        SessionLine(
-            session=name,
-            workload=next(iter(own.values())).workload,
-            cells=tuple(map(own.get, arms)),
-        )
-        for name, own in by_session.items()
-    ]
+    lines = []
+    for name, own in by_session.items():
+        played = next(iter(own.values()))
+        cells = tuple(map(own.get, arms))
+        lines.append(SessionLine(session=name, workload=played.workload, cells=cells))
     lines.sort(key=lambda line: line.largest, reverse=True)
     place = pairs.index(number)
     return PairPage(
@@ -255,7 +254,8 @@ def session(connection: duckdb.DuckDBPyConnection, query: Query) -> SessionPage:
     begins: dict[str, int] = {}
     for each in turns:
         begins[each.arm] = min(each.since_ns, begins.get(each.arm, each.since_ns))
-    whole = max((each.done_ns or each.released_ns) - begins[each.arm] for each in turns) or 1
+    lasted = [(each.done_ns or each.released_ns) - begins[each.arm] for each in turns]
+    whole = max(lasted) or 1
     return SessionPage(
         run=told,
         pair=turns[0].pair,
@@ -303,7 +303,9 @@ def call(connection: duckdb.DuckDBPyConnection, query: Query) -> CallPage:
 def _run(connection: duckdb.DuckDBPyConnection, query: Query) -> tuple[RunSummary, dict[str, int]]:
     told = summary(connection, run_named(connection, query.name))
     # Of a damaged journal, blocks may name arms that no row describes.
-    arms = dict.fromkeys([*(each.arm for each in told.arms), *(each.arm for each in told.blocks)])
+    described = [each.arm for each in told.arms]
+    played = [each.arm for each in told.blocks]
+    arms = dict.fromkeys((*described, *played))
     return told, {arm: place % SLOTS for place, arm in enumerate(arms)}
 
 
@@ -341,11 +343,11 @@ def _differences(
     drawn = []
     for place, arm in enumerate(arms[1:]):
         changes = [(each.session, each.changes[place]) for each in lines]
-        known = [(name, 100 * change) for name, change in changes if change is not None]
-        points = (
-            (number, change, f"{name} on {labels.arm(arm)}: {say.with_sign(change, 1)}%")
-            for number, (name, change) in enumerate(every(known), start=1)
-        )
+        known = [(name, change) for name, change in changes if change is not None]
+        points = []
+        for number, (name, change) in enumerate(every(known), start=1):
+            tip = f"{name} on {labels.arm(arm)}: {say.relative(change)}"
+            points.append((number, 100 * change, tip))
         drawn.append(Series.of(labels.arm(arm), slots[arm], "points", points))
     if not any(each.xs for each in drawn):
         return None
@@ -380,12 +382,11 @@ def _timeline(own: Attempt, twins: Sequence[Attempt], slots: dict[str, int]) -> 
 
     The call is drawn with the same turn on other arms.
     """
-    shown = sorted(
-        (own, *(each for each in twins if each.chunk_ns and each.arm != own.arm)),
-        key=lambda each: list(slots).index(each.arm),
-    )
-    came = [_came(each, slots.get(each.arm, 0)) for each in shown]
-    gaps = [_gaps(each, slots.get(each.arm, 0)) for each in shown]
+    order = list(slots)
+    others = [each for each in twins if each.chunk_ns and each.arm != own.arm]
+    shown = sorted((own, *others), key=lambda each: order.index(each.arm))
+    came = [_came(each, slots[each.arm]) for each in shown]
+    gaps = [_gaps(each, slots[each.arm]) for each in shown]
     x = ChartAxis(label="seconds since the clock's start", quantity="seconds", low=0.0)
     yield Plot(
         name="tokens",
@@ -413,14 +414,10 @@ def _came(turn: Attempt, slot: int) -> Series:
     """Return how many tokens had come by each chunk."""
     chunks = turn.chunks()
     totals = accumulate(chunk.tokens for chunk in chunks)
-    steps = (
-        (
-            chunk.at_ms / 1000,
-            total,
-            f"{turn.arm}: {say.plural(total, 'token')} after {say.duration(chunk.at_ms)}",
-        )
-        for chunk, total in every(tuple(zip(chunks, totals, strict=True)))
-    )
+    steps = []
+    for chunk, total in every(tuple(zip(chunks, totals, strict=True))):
+        came = f"{say.plural(total, 'token')} after {say.duration(chunk.at_ms)}"
+        steps.append((chunk.at_ms / 1000, total, f"{turn.arm}: {came}"))
     return Series.of(turn.arm, slot, "steps", steps)
 
 
@@ -428,8 +425,8 @@ def _gaps(turn: Attempt, slot: int) -> Series:
     """Return how long each chunk came after the one before."""
     gaps = [(chunk.at_ms, chunk.gap_ms) for chunk in turn.chunks()]
     known = [(at, gap) for at, gap in gaps if gap is not None]
-    points = (
-        (at / 1000, gap, f"{turn.arm}: {say.duration(gap)} before the chunk at {say.duration(at)}")
-        for at, gap in every(known)
-    )
+    points = []
+    for at, gap in every(known):
+        waited = f"{say.duration(gap)} before the chunk at {say.duration(at)}"
+        points.append((at / 1000, gap, f"{turn.arm}: {waited}"))
     return Series.of(turn.arm, slot, "points", points)

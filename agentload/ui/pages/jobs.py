@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import fmean
 from typing import Final
 
@@ -221,7 +221,8 @@ def jobs(connection: duckdb.DuckDBPyConnection, query: Query) -> JobsPage:
 
 def alarms(connection: duckdb.DuckDBPyConnection, *, job: str = "") -> tuple[Raised, ...]:
     """Read the alarms of one job, or of all."""
-    rows = tables.rows(connection, AlarmRow, **({"job": job} if job else {}))
+    wanted = {"job": job} if job else {}
+    rows = tables.rows(connection, AlarmRow, **wanted)
     latest = sorted(rows, key=lambda row: (row.closed_ns is not None, -row.raised_ns))
     return tuple(Raised(job=row.job, alarm=alarm(row)) for row in latest)
 
@@ -266,12 +267,13 @@ def _glance(
 
     It is the first that raised an alarm, else the first.
     """
-    changes = [change for each in past for change in each.detail.changes]
+    changes = list(chain.from_iterable(each.detail.changes for each in past))
     named = [change.series for change in changes]
     raised = {alarm.metric for alarm in still_open}
     alarmed = [series for series in named if series in raised]
     series = next(iter(alarmed + named), None)
-    return series, tuple(math.expm1(each.log_ratio) for each in changes if each.series == series)
+    own = [change.log_ratio for change in changes if change.series == series]
+    return series, tuple(map(math.expm1, own))
 
 
 def _schedule(spec: str) -> Schedule | None:
@@ -336,18 +338,17 @@ def trend(series: trends.Trend, *, job: str) -> TrendChart:
         "Dashed line: level change." if series.change_points else "",
         "Band: alarm." if bands else "",
     )
+    days = f"{_day(points[0])} to {_day(points[-1])}"
     chart = Plot(
         name=slug(f"{job}-{series.name}"),
         title=f"{METRICS[series.metric].capitalize()} of {series.arm}",
         caption=say.join(caption, " "),
-        x=ChartAxis(
-            label=f"run, {_day(points[0])} to {_day(points[-1])}", quantity="count", whole=True
-        ),
+        x=ChartAxis(label=f"run, {days}", quantity="count", whole=True),
         y=ChartAxis(label="change, %", quantity="percent", low=low, high=high),
         series=(values, *means),
         bands=bands,
         rules=tuple(
-            RuleLine(axis="x", at=level.point + 0.5, label=_percent(level.change))
+            RuleLine(axis="x", at=level.point + 0.5, label=say.relative(level.change))
             for level in series.change_points
         ),
     )
@@ -364,9 +365,10 @@ def _means(series: trends.Trend) -> Iterator[Series]:
     for low, high in pairwise((0, *sorted(inner), len(series.points))):
         if high - low < LEAST_RUNS:
             continue
-        mean = math.expm1(fmean(math.log1p(point.value) for point in series.points[low:high]))
+        logs = [math.log1p(point.value) for point in series.points[low:high]]
+        mean = math.expm1(fmean(logs))
         ends = (low + 0.5, high + 0.5)
-        tip = f"mean of runs {low + 1} to {high}: {_percent(mean)}"
+        tip = f"mean of runs {low + 1} to {high}: {say.relative(mean)}"
         yield Series(
             label="mean",
             slot=None,
@@ -380,14 +382,13 @@ def _means(series: trends.Trend) -> Iterator[Series]:
 def _bands(series: trends.Trend) -> Iterator[Band]:
     """Shade from the run that raised an alarm to the one that closed it."""
     for each in series.alarms:
-        raised, closed = (
-            _runs_until(series, at) for at in (each.raised_ns, each.closed_ns or NEVER)
-        )
-        if raised:
-            high = len(series.points) + 0.5 if each.is_open else float(closed)
-            yield Band(
-                axis="x", low=float(raised), high=high, slot=1 if each.kind == "regression" else 5
-            )
+        raised = _runs_until(series, each.raised_ns)
+        closed = _runs_until(series, each.closed_ns or NEVER)
+        if not raised:
+            continue
+        high = len(series.points) + 0.5 if each.is_open else float(closed)
+        slot = 1 if each.kind == "regression" else 5
+        yield Band(axis="x", low=float(raised), high=high, slot=slot)
 
 
 def _runs_until(series: trends.Trend, at_ns: int) -> int:
@@ -404,8 +405,4 @@ def _tip(point: Point) -> str:
     ends = ""
     if point.low is not None and point.high is not None:
         ends = f" [{say.with_sign(100 * point.low, 1)}, {say.with_sign(100 * point.high, 1)}]"
-    return f"{point.run_id}: {_percent(point.value)}{ends}"
-
-
-def _percent(share: float) -> str:
-    return f"{say.with_sign(100 * share, 1)}%"
+    return f"{point.run_id}: {say.relative(point.value)}{ends}"
