@@ -368,8 +368,9 @@ def _of_pool(case: Case, verdict: ArmVerdict) -> Iterator[str]:
     if verdict.pays.state == "equal" and verdict.verdict == "no difference" and found is not None:
         of = "" if verdict.workload is None else f" of {verdict.workload}"
         yield (
-            f"a load of about {found:,} sessions{of} at once, where "
-            f"{case.evidence.reference}'s KV pool becomes the bottleneck"
+            f"a load of about {found:,} sessions{of} at once: "
+            f"{case.policy.capacity_binds_at:.0%} of {case.evidence.reference}'s KV pool, "
+            "from where it counts as the bottleneck"
         )
 
 
