@@ -170,9 +170,7 @@ def compare(
     """
     before, after = _two_runs(database, runs)
     words = gate(fail_on)
-    document = compared(
-        database, before, after, setting=setting(policy), arm=arm, profile=profile
-    )
+    document = compared(database, before, after, setting=setting(policy), arm=arm, profile=profile)
     print(render(document, "json") if json else _shown(document), end="")
     if out is not None:
         write(document, out)

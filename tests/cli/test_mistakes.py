@@ -148,6 +148,13 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def beside(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in an empty folder that has that one under its name."""
+    (tmp_path / "here").symlink_to(here)
+    monkeypatch.chdir(tmp_path)
+
+
 def _after(lines: list[str], kind: str) -> str:
     return next((each.removeprefix(kind) for each in lines if each.startswith(kind)), "")
 
@@ -176,17 +183,11 @@ def test_the_hint_of_a_mistyped_option_is_the_corrected_one_and_is_read(
         build_study(verb, typed)
 
 
+@pytest.mark.usefixtures("beside")
 @pytest.mark.parametrize(("line", "hint"), OTHERS)
 def test_the_hint_of_another_mistake_names_what_to_write(
-    line: str,
-    hint: str,
-    here: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    line: str, hint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "here").symlink_to(here)
-    monkeypatch.chdir(tmp_path)
     code, error, said = agentload(line, monkeypatch, capsys)
     assert code in (1, 2)
     assert hint in said, error
