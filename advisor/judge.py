@@ -365,8 +365,9 @@ def _of_pool(case: Case, verdict: ArmVerdict) -> Iterator[str]:
     if state == "equal" and verdict.verdict == "no difference" and binds_from is not None:
         of = "" if verdict.workload is None else f" of {verdict.workload}"
         yield (
-            f"a load of about {binds_from:,} sessions{of} at once, where "
-            f"{case.evidence.reference}'s KV pool becomes the bottleneck"
+            f"a load of about {binds_from:,} sessions{of} at once: "
+            f"{case.policy.capacity_binds_at:.0%} of {case.evidence.reference}'s KV pool, "
+            "from where it counts as the bottleneck"
         )
 
 

@@ -28,6 +28,8 @@ _VERB: Final = re.compile(r'^def ([a-z]\w*)\(.*?^    """(.*?)"""', re.MULTILINE 
 _GROUP: Final = re.compile(r'"""(.*?)"""', re.DOTALL)
 """The docstring of a package."""
 _IDLE: Final = (None, False, 0)
+_ELSEWHERE: Final = {"serve": "emulate"}
+"""What other programs call a verb of ours."""
 GROUPED_FROM: Final = 16
 """A help text with as many options sorts them into groups."""
 REST: Final = "Options"
@@ -172,7 +174,10 @@ class LazyGroup(TyperGroup):
             raise UsageError(
                 f"no verb '{cmd_name}'",
                 hint=nearest(
-                    cmd_name, self.verbs, form=f"`{path} {{}}`", otherwise=f"{path} --help"
+                    _ELSEWHERE.get(cmd_name, cmd_name),
+                    self.verbs,
+                    form=f"`{path} {{}}`",
+                    otherwise=f"{path} --help",
                 ),
             )
         if verb.function is None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import typer
 
-from agentload.errors import ALIKE, not_among
+from agentload.errors import ALIKE, UsageError, not_among
 
 _MISSING: Final = "Missing"
 _PREFIX: Final = re.compile(r"Value error, |\.$")
@@ -63,13 +63,27 @@ def _option_meant(typed: str, context: Any) -> str | None:  # noqa: ANN401  # as
         words = sys.argv[sys.argv.index(verb) + 1 :]
         named = takewhile(lambda word: not word.startswith("-"), words)
         line = shlex.join(("agentload", _OTHER_VERBS[verb], *named))
-        return f"{line} {typed} {value or _PLACEHOLDERS[typed]}"
+        return f"{line} {typed} {shlex.quote(value or _PLACEHOLDERS[typed])}"
     options = (each for parameter in context.command.params for each in parameter.opts)
     known = [each for each in options if each.startswith("--")]
     near = get_close_matches(typed, known, n=1, cutoff=ALIKE)
     if not near:
         return None
-    return f"{near[0]} {value}".strip()
+    return _read_or_meant(near[0], value, verb) if value else near[0]
+
+
+def _read_or_meant(option: str, value: str, verb: str) -> str:
+    """Return an option with its value, or with the one that is meant by what it cannot read."""
+    from agentload.study.argv import FORMS, options  # late: help needs none of it
+
+    flags = options(verb) if verb in FORMS else ()
+    for flag in flags:
+        if flag.option == option:
+            try:
+                flag.text.read(value, option)
+            except UsageError as error:
+                return error.hint or option
+    return f"{option} {shlex.quote(value)}"
 
 
 def _value_of(option: str) -> str:
@@ -79,8 +93,7 @@ def _value_of(option: str) -> str:
         name, mark, value = word.partition("=")
         if name == option:
             following = value if mark else next(words, "")
-            is_value = following and not following.startswith("-")
-            return shlex.quote(following) if is_value else ""
+            return "" if following.startswith("-") else following
     return ""
 
 

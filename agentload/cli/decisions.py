@@ -1,5 +1,6 @@
 """Decide on what was measured, and write it down."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,8 @@ from agentload.report.advise import compare as compared
 from agentload.report.advise import keep
 from agentload.report.parts import Document
 from agentload.report.render import USUAL, formats, render, write
+from agentload.store.database import reading
+from agentload.store.runs import lines
 
 
 def advise(
@@ -142,7 +145,7 @@ def report(
 def compare(
     database: Database = DB,
     *,
-    runs: Annotated[str, typer.Option(help="BEFORE,AFTER")],
+    runs: Annotated[str | None, typer.Option(help="BEFORE,AFTER; must be given.")] = None,
     arm: Annotated[
         str | None, typer.Option(help="Arm to compare; the first that both have when omitted.")
     ] = None,
@@ -165,14 +168,29 @@ def compare(
         agentload compare agentload.duckdb --runs 20261119-020000-77aa,20261120-020000-1f3a \
             --fail-on avoid
     """
-    names = [name.strip() for name in runs.split(",")]
-    if len(names) != 2 or names[0] == names[1] or not all(names):
-        raise UsageError(f"--runs: expected two runs, got '{runs}'", hint="--runs BEFORE,AFTER")
+    before, after = _two_runs(database, runs)
     words = gate(fail_on)
-    document = compared(
-        database, names[0], names[1], setting=setting(policy), arm=arm, profile=profile
-    )
+    document = compared(database, before, after, setting=setting(policy), arm=arm, profile=profile)
     print(render(document, "json") if json else _shown(document), end="")
     if out is not None:
         write(document, out)
     check(document, words)
+
+
+def _two_runs(database: Path, typed: str | None) -> tuple[str, str]:
+    """Return the earlier and the later run; raise `UsageError` naming two that are stored."""
+    names = [] if typed is None else [name.strip() for name in typed.split(",")]
+    if len(names) == 2 and names[0] != names[1] and all(names):
+        return names[0], names[1]
+    wrong = f"expected two runs, got '{typed or ''}'"
+    with reading(database) as connection:
+        stored = [each.run_id for each in lines(connection)]
+    if len(stored) < 2:
+        raise UsageError(
+            f"--runs: {wrong}; {database} has {len(stored)} of the two that it takes",
+            hint=f"agentload runs list {database}",
+        )
+    raise UsageError(
+        f"--runs: {wrong}",
+        hint=f"agentload compare {shlex.quote(str(database))} --runs {stored[-2]},{stored[-1]}",
+    )

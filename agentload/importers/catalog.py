@@ -4,6 +4,7 @@ files into a trace that is summarised while it is read.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -20,6 +21,8 @@ from agentload.plugins import Broken, Option, Plugins, convert_options, help_of,
 
 PLUGINS: Final = Plugins(room="agentload.importers", kind="format", needs=("sessions", "FILES"))
 names: Final = PLUGINS.names
+_MOST_NAMED: Final = 8
+"""Files of a folder that a hint names."""
 _LOOKS: Final = 20
 """Files of a folder that are read to guess its format."""
 _BLOCK: Final = 16
@@ -70,6 +73,7 @@ def likeliest_format(paths: Sequence[Path]) -> str:
     Raises `UsageError` where no format recognises them.
     """
     surest = (0.0, "")
+    _check_there(paths)
     for path in _some(paths):
         head = Head(path)
         if head.bytes[257:262] == b"ustar" or head.bytes.startswith(b"PK\x03\x04"):
@@ -97,11 +101,8 @@ def source_files(paths: Sequence[Path], patterns: Sequence[str]) -> tuple[Path, 
     pattern, sorted; raise `TraceError` if there are none.
     """
     found: list[Path] = []
+    _check_there(paths)
     for path in paths:
-        if not path.exists():
-            raise TraceError(
-                f"{path}: no such file or folder", hint="agentload trace import FORMAT PATH..."
-            )
         inside = _matching(path, patterns) if path.is_dir() else [path]
         if not inside:
             raise TraceError(
@@ -110,6 +111,21 @@ def source_files(paths: Sequence[Path], patterns: Sequence[str]) -> tuple[Path, 
             )
         found += inside
     return tuple(dict.fromkeys(found))
+
+
+def _check_there(paths: Sequence[Path]) -> None:
+    """Raise `TraceError` for a path that is not there, naming what is in its folder."""
+    for path in paths:
+        if path.exists():
+            continue
+        folder = path.parent
+        names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
+        beside = (get_close_matches(path.name, names) or names)[:_MOST_NAMED]
+        if not folder.is_dir():
+            hint = f"there is no folder {folder} either"
+        else:
+            hint = f"files there: {', '.join(beside)}" if beside else f"{folder} is empty"
+        raise TraceError(f"{path}: no such file or folder", hint=hint)
 
 
 def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:

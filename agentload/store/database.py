@@ -91,7 +91,8 @@ def reading(
 
 def _databases_beside(path: Path) -> str:
     """Return a hint that names the databases of the same folder."""
-    there = sorted(map(str, path.parent.glob("*.duckdb")))
+    files = (each for each in path.parent.glob("*.duckdb") if not _is_no_database(each))
+    there = sorted(map(str, files))
     if there:
         return f"databases here: {', '.join(there[:8])}"
     return "make one: agentload decide demo-chat --profile llama-3.1-8b-h100 --db FILE"

@@ -250,7 +250,12 @@ class Request(Part, frozen=True):
     """
 
     temperature: Annotated[
-        float | None, option("Sampling temperature of every request; 0 is greedy.", ge=0)
+        float | None,
+        option(
+            "Sampling temperature of every request; 0 is greedy.",
+            ge=0,
+            text=quantity.of_number(float, "", usual="0.7"),
+        ),
     ] = None
 
     reasoning_effort: Annotated[

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
 
@@ -43,8 +44,11 @@ class Text:
         return (self.in_words or self.write)(value)
 
 
-def number(text: str, option: str, *, unit: Unit = "") -> float:
-    """Return a number in *unit*, converted from its suffix if it has one. Raises UsageError."""
+def number(text: str, option: str, *, unit: Unit = "", usual: str | None = None) -> float:
+    """Return a number in *unit*, converted from its suffix if it has one.
+
+    Raises UsageError, whose hint has the *usual* value where none was typed.
+    """
     found = _NUMBER.fullmatch(text.strip())
     value, suffix = (
         (float(found[1].replace("_", "")), found[2].lower()) if found else (math.nan, "")
@@ -70,7 +74,7 @@ def number(text: str, option: str, *, unit: Unit = "") -> float:
     if not math.isfinite(value):
         raise UsageError(
             f"{option} takes {_EXAMPLES[unit]}, got '{text}'",
-            hint=option_with(option, likely(text, unit=unit)),
+            hint=option_with(option, likely(text, unit=unit, usual=usual)),
         )
     return value
 
@@ -82,11 +86,14 @@ def option_with(option: str, value: str) -> str | None:
     return f"{option} {value}"
 
 
-def likely(text: str, *, unit: Unit) -> str:
-    """Return what a mistyped quantity probably means: `45mins` is 45m, `120kb` is 120k."""
-    found = _BEGINNING.match(text.strip())
+def likely(text: str, *, unit: Unit, usual: str | None = None) -> str:
+    """Return what a mistyped quantity probably means: `45mins` is 45m, `2,50` is 2.50.
+
+    Without a figure in it, the quantity is the *usual* one.
+    """
+    found = _BEGINNING.match(_THOUSANDS.sub("", text.strip()).replace(",", "."))
     if found is None:
-        return _USUAL[unit]
+        return usual or _USUAL[unit]
     per = _PER.search(text)
     if unit == "" and per is not None:  # rates are per second
         return f"{float(found[1]) / (3600 if per['hour'] else 60):.3g}"
@@ -97,6 +104,7 @@ def likely(text: str, *, unit: Unit) -> str:
 
 
 _BEGINNING: Final = re.compile(r"[^\d.]{0,2}(\d+\.?\d*|\.\d+)\s*([a-z%]*)", re.IGNORECASE)
+_THOUSANDS: Final = re.compile(r",(?=\d{3}(?!\d))")
 _PER: Final = re.compile(r"rpm$|(/|\bper) ?(m(in(ute)?)?|(?P<hour>h(our)?))$", re.IGNORECASE)
 _TIMES: Final = ("ms", "s", "m", "h", "d")
 _SUFFIXES: Final[Mapping[Unit, tuple[str, ...]]] = {
@@ -253,11 +261,14 @@ def limits(text: str, option: str) -> dict[str, float]:
         if f"{name}_ms" in found:
             raise UsageError(f"{option} has two limits '{name}'", hint=hint)
         try:
-            found[f"{name}_ms"] = number(value, option, unit="ms")
+            limit = number(value, option, unit="ms")
         except UsageError as error:
             raise UsageError(
                 f"{option} takes NAME=TIME, got '{part.strip()}'", hint=hint
             ) from error
+        if limit <= 0:
+            raise UsageError(f"{option}: {name} must be positive, got {value}", hint=hint)
+        found[f"{name}_ms"] = limit
     return found
 
 
@@ -281,7 +292,7 @@ def _likely_limits(text: str) -> str:
         assert typed is not None
         name = _ALSO.get(typed[1] or "", typed[1])
         name = name if name in _LIMITS else "ttft"
-        value = likely(typed[2], unit="ms") if re.search(r"\d", part) else _LIMITS[name][1]
+        value = likely(typed[2], unit="ms") if re.search(r"[1-9]", part) else _LIMITS[name][1]
         found.setdefault(name, f"{value}ms" if value[-1].isdigit() else value)
     return ",".join(f"{name}={value}" for name, value in found.items())
 
@@ -397,9 +408,9 @@ RATE: Final = Text(
 )
 
 
-def of_number(kind: type[int | float], unit: Unit) -> Text:
-    """Return how numbers in a unit are read and written."""
-    read = whole if kind is int else number
+def of_number(kind: type[int | float], unit: Unit, *, usual: str | None = None) -> Text:
+    """Return how numbers in a unit are read and written, and which one is *usual*."""
+    read = whole if kind is int else partial(number, usual=usual)
     shown = _SHOWN.get(unit, "<int>" if kind is int else "<float>")
     return Text(
         read=lambda text, option: read(text, option, unit=unit),

@@ -28,6 +28,8 @@ TYPED: Final = "standard input"
 """Name of standard input in messages."""
 # twice as slow as the default and a fifth smaller; writing is bound by making sessions anyway
 _LEVEL: Final = 9
+_DUCKDB: Final = b"DUCK"
+"""What DuckDB writes behind the first eight bytes of a file."""
 
 
 class LineSource:
@@ -105,7 +107,12 @@ def read(path: Path | str, *, lenient: bool = False) -> Trace:
     """
     source = LineSource(path)
     try:
-        header = codec.header(next(source.lines(), b""))
+        first = next(source.lines(), b"")
+        if first[8:12] == _DUCKDB:
+            raise LineError(
+                "a database of runs, not a trace", hint=f"agentload advise {source.name}"
+            )
+        header = codec.header(first)
     except LineError as error:
         raise _placed(source, 1, error) from error
     return Trace(

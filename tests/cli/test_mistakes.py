@@ -55,6 +55,12 @@ OPTIONS = [  # the words before the mistake, the mistake, the hint
     (DECIDE, "--profil llama", "--profile llama"),
     (DECIDE, "--sesions 8", "--sessions 8"),
     (REPLAY, "--max-context 120kb", "--max-context 120k"),
+    (REPLAY, "--context 120kb", "--max-context 120k"),
+    (DECIDE, "--sesions 8x", "--sessions 8"),
+    (DECIDE, "--price 2,50", "--price 2.50"),
+    (DECIDE, "--slo ttft=-2s", "--slo ttft=2s"),
+    (DECIDE, "--slo ttft=2s,tpot=0", "--slo ttft=2s,tpot=50ms"),
+    (REPLAY, "--temperature hot", "--temperature 0.7"),
     (REPLAY, "--max-context 120ktokens", "--max-context 120k"),
     (REPLAY, "--duration 90secs", "--duration 90s"),
     (REPLAY, "--duration 1h30m", "--duration 1h"),
@@ -95,6 +101,16 @@ OTHERS = [  # the whole line, and what the hint says
     ("simulate rag --endpoints", "agentload replay rag --endpoints URL"),
     ("replay rag --profile", "agentload simulate rag --profile PROFILE"),
     ("calibrate chat", "agentload calibrate chat --model MODEL"),
+    ("serve llama-3.1-8b-h100", "`agentload emulate`"),
+    ("trace import otel here/span.json", "files there: spans.json"),
+    ("trace import here/span.json", "files there: spans.json"),
+    ("trace import otel nowhere/span.json", "there is no folder nowhere"),
+    (f"replay here/runs.duckdb {REPLAY.partition('rag ')[2]}", "agentload advise here/runs.duckdb"),
+    ("trace show here/runs.duckdb", "agentload advise here/runs.duckdb"),
+    ("advise here/notes.duckdb", "databases here: here/runs.duckdb"),
+    ("compare here/runs.duckdb", "agentload compare here/runs.duckdb --runs a,b"),
+    ("compare here/runs.duckdb --runs b", "agentload compare here/runs.duckdb --runs a,b"),
+    ("compare here/single.duckdb", "agentload runs list here/single.duckdb"),
     ("decid rag", "did you mean `agentload decide`?"),
     ("trace shwo chat", "did you mean `agentload trace show`?"),
     ("decide ragg --profile gpt-oss-20b-h100", "did you mean rag?"),
@@ -114,6 +130,29 @@ def agentload(
     code = cli.main()
     said = capsys.readouterr().err.splitlines()
     return code, _after(said, "error: "), _after(said, "hint: ")
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a database of two runs, one of a single run, and other files."""
+    folder = tmp_path_factory.mktemp("here")
+    for database, runs in (("runs", "ab"), ("single", "a")):
+        for run in runs:
+            line = (
+                "simulate demo-chat --profile llama-3.1-8b-h100 --sessions 1 --duration 1 "
+                f"--run-id {run} --db"
+            )
+            assert cli.run([*line.split(), str(folder / f"{database}.duckdb"), "--quiet"]) == 0
+    (folder / "notes.duckdb").write_text("no database, whatever its name says")
+    (folder / "spans.json").write_text("{}")
+    return folder
+
+
+@pytest.fixture
+def beside(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in an empty folder that has that one under its name."""
+    (tmp_path / "here").symlink_to(here)
+    monkeypatch.chdir(tmp_path)
 
 
 def _after(lines: list[str], kind: str) -> str:
@@ -144,15 +183,11 @@ def test_the_hint_of_a_mistyped_option_is_the_corrected_one_and_is_read(
         build_study(verb, typed)
 
 
+@pytest.mark.usefixtures("beside")
 @pytest.mark.parametrize(("line", "hint"), OTHERS)
 def test_the_hint_of_another_mistake_names_what_to_write(
-    line: str,
-    hint: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    line: str, hint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     code, error, said = agentload(line, monkeypatch, capsys)
     assert code in (1, 2)
     assert hint in said, error

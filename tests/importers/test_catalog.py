@@ -68,7 +68,7 @@ def test_a_path_that_is_not_there_and_a_folder_without_files_are_refused(tmp_pat
         conversion([tmp_path / "none"], key=KEY, format="azure")
     with pytest.raises(TraceError, match=r"no \*\.csv in this folder"):
         conversion([tmp_path], key=KEY, format="azure")
-    with pytest.raises(TraceError, match="No such file or directory"):
+    with pytest.raises(TraceError, match="no such file or folder"):
         conversion([tmp_path / "none"], key=KEY)
 
 

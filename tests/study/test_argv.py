@@ -195,7 +195,7 @@ def test_a_command_names_the_run_that_it_goes_on_with_or_joins() -> None:
         ("replay rag --endpoints e --rate 1 --burst 1.2.3x1/2", f"{BURST} '1.2.3x1/2'"),
         (
             "replay rag --endpoints e --capacity 3 --slo ttft=-2s",
-            "--slo: ttft_ms must be positive, got -2000",
+            "--slo: ttft must be positive, got -2s",
         ),
         (
             "simulate rag --profile p --machines a=1e400",

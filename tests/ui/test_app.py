@@ -26,6 +26,7 @@ from tests.report.conftest import simulated
 from tests.ui.site import (
     EVIL,
     begun,
+    block,
     call,
     empty,
     evil_job,
@@ -169,6 +170,17 @@ async def test_words_of_traces_and_servers_stay_words(tmp_path: Path) -> None:
             ).text()
             assert "<script>alert" not in text
             assert "\"' onfocus" not in text
+
+
+async def test_the_page_of_a_run_says_which_calls_are_in_its_figures(tmp_path: Path) -> None:
+    invalid = block("r2", round_=0, arm="a", void="late")
+    rows: tuple[Row, ...] = (run_row("r1"), leg_row("r1"), call("r1", 1), run_row("r2"))
+    database = stored(tmp_path, (*rows, leg_row("r2"), call("r2", 1), invalid))
+    async with site(database) as client:
+        pages = [await (await client.get(f"/db/bench/runs/{name}")).text() for name in ("r1", "r2")]
+    said = "Calls of the 1 invalid block are in all of these figures and in none of the report’s."
+    assert [said in page for page in pages] == [False, True]
+    assert all("priming left out" in page for page in pages)
 
 
 async def test_no_page_shows_a_password_of_a_url(tmp_path: Path) -> None:

@@ -63,14 +63,14 @@ def line(view: View) -> str:
 
 
 def load(view: View) -> str:
-    """Name the load of the latency changes, and that of the agents per GPU.
+    """Name the load of the latency changes and their calls, and the load of the agents per GPU.
 
-    Empty where pairs are whole sessions, or no change was measured.
+    Empty where no change was measured, or the run does not say under which load.
     """
-    played = view.decision.pair_load
+    played = view.decision.pair_load or _of_whole_sessions(view)
     if played is None or not view.decision.changes:
         return ""
-    parts = [f"block pairs have {_at_once(played)}, {_waiting(played)}"]
+    parts = [f"block pairs have {_at_once(played)}, {_waiting(played)}{_calls(view)}"]
     overfull = {arm for each in view.decision.changes for arm in each.overfull}
     arms = say.enumeration([labels.arm(arm) for arm in view.arms if arm in overfull])
     held = "" if played.held_tokens is None else f" ({say.tokens(played.held_tokens)} tokens)"
@@ -82,6 +82,30 @@ def load(view: View) -> str:
         parts.append("agents per GPU are of users who wait as in your trace")
     parts += dict.fromkeys(_on_twins(view, each) for each in view.decision.twin_changes)
     return say.join(parts, "; ")
+
+
+def _of_whole_sessions(view: View) -> PairLoad | None:
+    """Return the load of pairs that are no windows; None where the run is no replay."""
+    study = view.facts.study
+    if not isinstance(study, Replay):
+        return None
+    return PairLoad(
+        sessions=study.capacity or study.load.sessions,
+        rate_per_s=study.load.rate_per_s,
+        speed=study.load.speed,
+        user_wait_s=study.load.wait_cap_s.get("user"),
+        user_wait_scale=study.load.wait_scale.get("user", 1.0),
+    )
+
+
+def _calls(view: View) -> str:
+    """Say of how many calls the changes of turn latency of whole servers are, at the least."""
+    of_turns = [
+        each.calls
+        for each in view.decision.changes
+        if each.workload is None and each.metric == "turn_ms"
+    ]
+    return f", {say.plural(min(of_turns), 'call')} per arm" if of_turns else ""
 
 
 def _on_twins(view: View, each: TwinChange) -> str:

@@ -132,6 +132,11 @@ class RunPage:
         return bool(found) and all(each.get("void") for each in found)
 
     @property
+    def invalid_blocks(self) -> int:
+        """Count the blocks whose calls are shown and do not count."""
+        return sum(each.void is not None for each in self.summary.blocks)
+
+    @property
     def failed(self) -> int:
         """Count the calls that ended otherwise than they should."""
         return sum(each.count for each in self.failures)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -98,10 +99,11 @@ def test_no_difference_says_from_how_many_agents_on_the_pool_decides() -> None:
         replace(evidence, deployment=replace(evidence.deployment, peak_agents=None))
     ).server
     assert server.verdict == "no difference"
-    assert any(
-        each.endswith("sessions at once, where bf16's KV pool becomes the bottleneck")
-        for each in server.flips
-    )
+    (reason,) = re.findall(r"\(80% from about (\d+) sessions on\)", server.pays.reason)
+    assert (
+        f"a load of about {reason} sessions at once: 80% of bf16's KV pool, from where it counts "
+        "as the bottleneck"
+    ) in server.flips
 
 
 @pytest.mark.parametrize(("apart_s", "alive"), [(5.1, 1.0), (4.9, 2.0), (2.6, 2.0), (2.4, 3.0)])

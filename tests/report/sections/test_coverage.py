@@ -1,6 +1,7 @@
 """What the first screen says of the load that figures are about."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,31 @@ def test_the_load_of_pairs_is_said_as_it_was_played(load: Load, said: str) -> No
     assert document(decision, sample.evidence(), sample.facts(), policy=Policy()).load.startswith(
         f"block pairs have {said}"
     )
+
+
+@pytest.mark.parametrize(
+    ("study", "said"),
+    [
+        ({"load": Load(sessions=8)}, "8 sessions at once, users wait as in your trace"),
+        (
+            {"capacity": 20, "load": Load(wait_cap_s={"user": 60.0})},
+            "20 sessions at once, users answer within 60 s",
+        ),
+    ],
+)
+def test_the_first_screen_says_how_many_whole_sessions_and_calls_ran(
+    study: dict[str, Any], said: str
+) -> None:
+    played = Replay(traces=(TraceRef(path="demo-chat"),), servers=ARMS, **study)
+    decision = replace(sample.decision(), pair_load=None, twin_changes=())
+    facts = replace(sample.facts(), study=played)
+    calls = min(
+        each.calls
+        for each in decision.changes
+        if each.workload is None and each.metric == "turn_ms"
+    )
+    lines = dict(document(decision, sample.evidence(), facts, policy=Policy()).facts)
+    assert lines["Load"] == f"block pairs have {said}, {calls:,} calls per arm"
 
 
 @pytest.mark.parametrize(("replicas", "said"), [(2, ""), (4, ", where trials say 11")])
