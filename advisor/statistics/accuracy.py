@@ -169,7 +169,7 @@ def tango_z(found: AnswerCounts, difference: float) -> float:
     return gap / math.sqrt(variance)
 
 
-@lru_cache(maxsize=512)
+@lru_cache
 def tango(found: AnswerCounts, *, level: float = 0.95) -> Estimate:
     """Return the difference of the shares right, arm minus reference, with Tango's interval."""
     assert found.n > 0, "no paired items"

@@ -109,7 +109,7 @@ class Spread:
         )
 
 
-@lru_cache(maxsize=512)
+@lru_cache
 def _end_of_mixture(value: float, se: float, normals: tuple[bytes, ...], share: float) -> float:
     """Return the value that the truth is above with a p-value of *share*.
 
