@@ -10,6 +10,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -166,6 +167,7 @@ def tango_z(found: AnswerCounts, difference: float) -> float:
     return gap / math.sqrt(variance)
 
 
+@lru_cache
 def tango(found: AnswerCounts, *, level: float = 0.95) -> Estimate:
     """Return the difference of the shares right, arm minus reference, with Tango's interval."""
     assert found.n > 0, "no paired items"

@@ -200,8 +200,9 @@ async def longest_list(source: TokenSource, prompt: Prompt) -> int | str:
 
 def variation(one: Listed, other: Listed) -> float:
     """Return the total variation distance of two places; unlisted tokens count as one token."""
-    apart = sum(abs(_share(one, token) - _share(other, token)) for token in {*one, *other})
-    return (apart + abs(_rest(one) - _rest(other))) / 2
+    shares, others = _shares(one), _shares(other)
+    apart = sum(abs(shares.get(token, 0.0) - others.get(token, 0.0)) for token in shares | others)
+    return (apart + abs(_rest(shares) - _rest(others))) / 2
 
 
 def agrees(one: Listed, other: Listed) -> bool:
@@ -213,9 +214,9 @@ def agrees(one: Listed, other: Listed) -> bool:
     )
 
 
-def _share(listed: Listed, token: str) -> float:
-    return math.exp(min(0.0, listed.get(token, -math.inf)))
+def _shares(listed: Listed) -> dict[str, float]:
+    return {token: math.exp(min(0.0, value)) for token, value in listed.items()}
 
 
-def _rest(listed: Listed) -> float:
-    return max(0.0, 1.0 - sum(_share(listed, token) for token in listed))
+def _rest(shares: Mapping[str, float]) -> float:
+    return max(0.0, 1.0 - sum(shares.values()))

@@ -17,6 +17,7 @@ from agentload.decision.known import Known
 from agentload.decision.look import Look
 from agentload.decision.means import Means
 from agentload.errors import EndpointError
+from agentload.model.rows import FingerprintRow
 from agentload.run import door
 from agentload.run.known import began_as
 from agentload.run.servers import Sizes, said_sizes, sizes
@@ -118,7 +119,9 @@ def server_sizes(means: Means) -> Mapping[str, Sizes]:
     if isinstance(servers, Virtual):
         return means.sizes
     if means.is_launching:
-        rows = journal_rows(means.place.database, means.run, damaged=lambda _: None)
+        rows = journal_rows(
+            means.place.database, means.run, kinds=(FingerprintRow,), damaged=lambda _: None
+        )
         found = {arm: said_sizes(facts) for arm, facts in began_as(rows).items()}
         return found or means.sizes
     with means.servers.up(noise=servers.noise, seed=means.study.seed) as up:

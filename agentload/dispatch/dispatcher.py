@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from agentload.dispatch.block import BlockPlay
-from agentload.dispatch.foresight import foresight
+from agentload.dispatch.foresight import Foresight, foresight
 from agentload.model.commands import (
     Cancel,
     Chunks,
@@ -96,8 +96,10 @@ class Dispatcher:
         self._replays: Counter[int] = Counter(voided or {})
         finished = frozenset(done)
         self._rounds = deque(kept for r in plan.rounds if (kept := self._fresh(r, finished)).plays)
-        played = {play.block for round_ in self._rounds for play in round_.plays}
-        self._known = {index: foresight(plan, self._blocks[index]) for index in played}
+        self._known: dict[int, Foresight] = {}
+        if prepares:  # before a clock runs: it takes a while
+            for round_ in self._rounds:
+                self._look_ahead(round_)
         self._next_index = max((r.index for r in plan.rounds), default=-1) + 1
         self._round: Round | None = None
         self._playing: dict[str, BlockPlay] = {}
@@ -181,8 +183,15 @@ class Dispatcher:
         self._is_opening = True
         return (Open(round=self._round.index, arms=tuple(play.arm for play in self._round.plays)),)
 
+    def _look_ahead(self, round_: Round) -> None:
+        """Look through the blocks of a round that were not looked through before."""
+        for play in round_.plays:
+            if play.block not in self._known:
+                self._known[play.block] = foresight(self._plan, self._blocks[play.block])
+
     def _begin(self, at_ns: int) -> tuple[Command, ...]:
         assert self._round is not None
+        self._look_ahead(self._round)
         if self._prepares:
             lead_ns = max(self._known[play.block].lead_ns for play in self._round.plays)
         else:

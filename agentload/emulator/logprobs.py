@@ -73,10 +73,36 @@ def within(words: Sequence[str]) -> Places:
     return Places(tails=tails[1:-1], wholes=wholes[:-1], tokens=counts)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """Rank the likely words at each place, the likeliest first."""
+
+    names: Keys
+    values: npt.NDArray[np.float64]
+
+    def likeliest(self, most: int) -> list[Listed]:
+        """Return the *most* likely words at each place."""
+        kept = max(1, most)
+        names, values = self.names[:, :kept].tolist(), self.values[:, :kept].tolist()
+        found = []
+        for of_place in zip(names, values, strict=True):
+            pairs = zip(*of_place, strict=True)
+            found.append(tuple([(WORDS[name], round(value, 6)) for name, value in pairs]))
+        return found
+
+
 def likeliest_words(
     arm: ArmProfile, at: Places, *, seed: int, company: int, most: int
 ) -> list[Listed]:
     """Return the *most* likely words at each place, likeliest first.
+
+    *company* is the number of other requests served at the same time.
+    """
+    return ranking(arm, at, seed=seed, company=company).likeliest(most)
+
+
+def ranking(arm: ArmProfile, at: Places, *, seed: int, company: int) -> Ranking:
+    """Rank the likely words at each place.
 
     *company* is the number of other requests served at the same time.
     """
@@ -90,14 +116,9 @@ def likeliest_words(
         + said.batch * _normal(at.wholes, f"{seed} {arm.name} {company}")
     )
     scaled = logits - np.logaddexp(np.logaddexp.reduce(logits, axis=1), _REST)[:, None]
-    order = np.argsort(-scaled, axis=1, kind="stable")[:, : max(1, most)]
+    order = np.argsort(-scaled, axis=1, kind="stable")
     names = (first[:, None] + order.astype(np.uint64) * stride[:, None]) % np.uint64(len(WORDS))
-    values = np.take_along_axis(scaled, order, axis=1)
-    found = []
-    for of_place in zip(names, values, strict=True):
-        pairs = zip(*of_place, strict=True)
-        found.append(tuple((WORDS[int(name)], round(float(value), 6)) for name, value in pairs))
-    return found
+    return Ranking(names=names, values=np.take_along_axis(scaled, order, axis=1))
 
 
 def of_answer(likely: Listed, said: str, *, most: int) -> Listed:
@@ -152,9 +173,12 @@ def _mixed(keys: Keys) -> Keys:
     """Scramble 64 bits (Steele, Lea, Flood 2014: SplitMix64)."""
     with np.errstate(over="ignore"):
         keys = keys + _ODD
-        keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return keys ^ (keys >> np.uint64(31))
+        keys ^= keys >> np.uint64(30)
+        keys *= np.uint64(0xBF58476D1CE4E5B9)
+        keys ^= keys >> np.uint64(27)
+        keys *= np.uint64(0x94D049BB133111EB)
+        keys ^= keys >> np.uint64(31)
+        return keys
 
 
 def _uniform(keys: Keys) -> Reals:

@@ -251,7 +251,8 @@ def sweep_pairs(database: Path, before: ModelRun) -> int:
 def is_answered(database: Path, run: str) -> bool:
     """Return whether any question of a run was answered."""
     return any(
-        isinstance(row, AnswerRow) and row.right is not None for row in journal_rows(database, run)
+        isinstance(row, AnswerRow) and row.right is not None
+        for row in journal_rows(database, run, kinds=(AnswerRow,))
     )
 
 

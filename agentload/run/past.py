@@ -31,7 +31,9 @@ from agentload.study.kinds import Ask, Replay, Study
 from agentload.study.parts import Live
 from agentload.study.stored import Notes, notes, study_of
 
-KEPT: Final = (RunRow, LegRow, ArmRow, BlockRow, CallRow, FingerprintRow)
+DESCRIBING: Final = (RunRow, LegRow, ArmRow, FingerprintRow)
+"""Rows that say how a run began."""
+KEPT: Final = (*DESCRIBING, BlockRow, CallRow)
 
 
 QuestionKey: TypeAlias = tuple[str, int, str, float | None, int]
@@ -92,11 +94,7 @@ def past(database: Path, plan: Plan) -> Past:
     """Read which pairs of a plan its run's journals have."""
     # A machine that lost power leaves pages missing behind the last
     # sync: rows of the pair in play, which is invalid anyway.
-    rows = [
-        row
-        for row in journal_rows(database, plan.run, damaged=lambda _: None)
-        if isinstance(row, KEPT)
-    ]
+    rows = list(journal_rows(database, plan.run, kinds=KEPT, damaged=lambda _: None))
     whole = Counter(
         (row.pair, row.salt) for row in rows if isinstance(row, BlockRow) and row.void is None
     )
@@ -139,7 +137,7 @@ def _played(rows: Sequence[Row]) -> Counter[int]:
 
 def began(database: Path, run_id: str) -> RunRow | None:
     """Return how a run was described when it began; None where its journals do not say."""
-    rows = journal_rows(database, run_id, damaged=lambda _: None)
+    rows = journal_rows(database, run_id, kinds=(RunRow,), damaged=lambda _: None)
     return next((row for row in rows if isinstance(row, RunRow)), None)
 
 
@@ -201,7 +199,7 @@ def _starts(study: Replay) -> int | None:
 
 def past_answers(database: Path, run_id: str, arms: tuple[str, ...]) -> Past:
     """Read the journals of a run; an answer that failed counts as not given."""
-    rows = list(journal_rows(database, run_id))
+    rows = list(journal_rows(database, run_id, kinds=(*DESCRIBING, AnswerRow)))
     # The last row of a question counts: answers of a
     # server that changed were taken back by later rows.
     given = {
@@ -255,7 +253,7 @@ def replies(database: Path, run_id: str, arm: str) -> dict[QuestionKey, Endpoint
     """Return the answers that an arm gave before; only their texts are kept."""
     rows = (
         row
-        for row in journal_rows(database, run_id)
+        for row in journal_rows(database, run_id, kinds=(AnswerRow,))
         if isinstance(row, AnswerRow) and row.arm == arm
     )
     said = {_asked(row): row.answer for row in rows}
@@ -316,7 +314,11 @@ def added_pairs(database: Path, run: str) -> int:
 
     A plan that continues them has that many more.
     """
-    rows = (row for row in journal_rows(database, run) if isinstance(row, BlockRow | CallRow))
+    rows = (
+        row
+        for row in journal_rows(database, run, kinds=(BlockRow, CallRow))
+        if isinstance(row, BlockRow | CallRow)
+    )
     return max((row.pair - FIRST + 1 for row in rows if row.pair >= FIRST), default=0)
 
 
@@ -328,7 +330,7 @@ def added_plan(made: Plan, database: Path) -> Plan:
     """
     arms = {
         row.arm
-        for row in journal_rows(database, made.run)
+        for row in journal_rows(database, made.run, kinds=(ArmRow,))
         if isinstance(row, ArmRow) and not is_control(row.arm)
     }
     if missing := sorted(arms - set(made.arms)):

@@ -9,8 +9,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from io import StringIO
-from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -88,8 +88,7 @@ class Asking:
 
     def questions(self) -> tuple[Question, ...]:
         """Return the questions in the order in which they are asked."""
-        rounds = range(-(-self.items // self._cells))
-        return tuple(each for number in rounds for each in self._round(number))
+        return tuple(self._in_order())
 
     @property
     def _cells(self) -> int:
@@ -127,23 +126,28 @@ class Asking:
         each = self.each or self.together
         return tuple(sorted((number * each + part) % self.together for part in range(each)))
 
-    def _round(self, number: int) -> Iterator[Question]:
-        left = self.items - number * self._cells
-        for repetition in range(self.repetitions):
-            yield from islice(self._cell_by_cell(number, repetition), left)
+    def _in_order(self) -> Iterator[Question]:
+        of_any_number = replace(self, items=0)
+        for number in range(-(-self.items // self._cells)):
+            left = self.items - number * self._cells
+            for repetition in range(self.repetitions):
+                yield from _cell_by_cell(of_any_number, number, repetition)[:left]
 
-    def _cell_by_cell(self, number: int, repetition: int) -> Iterator[Question]:
+    def cell_by_cell(self, number: int, repetition: int) -> Iterator[Question]:
+        """Yield a round's questions, one for every cell."""
         if self.together > 1:
+            item = f"{self._shared_name}{number:04}"
+            parts = [(part, self._middle(part)) for part in self.parts(number)]
             for task in self.tasks:
                 for context in self.contexts:
-                    for part in self.parts(number):
+                    for part, depth in parts:
                         yield Question(
                             task=task,
                             context=context,
-                            depth=self._middle(part),
+                            depth=depth,
                             number=number,
                             repetition=repetition,
-                            item=f"{self._shared_name}{number:04}",
+                            item=item,
                             part=part,
                         )
             return
@@ -163,6 +167,12 @@ class Asking:
                         repetition=repetition,
                         item=f"{name}{own:04}",
                     )
+
+
+@lru_cache(maxsize=4096)
+def _cell_by_cell(asking: Asking, number: int, repetition: int) -> tuple[Question, ...]:
+    """Return a round's questions; the looks of a decision begin with the same rounds."""
+    return tuple(asking.cell_by_cell(number, repetition))
 
 
 def asking(

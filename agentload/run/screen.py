@@ -12,7 +12,7 @@ from typing import Final
 from agentload.ask.asker import Failed
 from agentload.ask.likely import Likely, Prompt, Scorer, TokenSource
 from agentload.ask.screening import Passage, ScreenRun
-from agentload.emulator.logprobs import behind, likeliest_words, within
+from agentload.emulator.logprobs import Ranking, behind, likeliest_words, ranking, within
 from agentload.endpoints.counting import token_ids
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, kind_of, served_model
@@ -223,6 +223,8 @@ class Modelled:
     seed: int
     _company: list[int] = field(default_factory=lambda: [0])
     _writing: _Writing = field(default_factory=_Writing)
+    _scored: dict[tuple[str, ...], Ranking] = field(default_factory=dict)
+    """The prompt that was scored last: a longer list of its likely tokens may be wanted next."""
 
     async def behind(self, prompt: Prompt, *, most: int) -> Likely | Failed:
         """Return the *most* likely tokens after a prompt."""
@@ -246,10 +248,13 @@ class Modelled:
 
     async def within(self, prompt: Prompt, *, most: int) -> tuple[Likely, ...] | Failed:
         """Return the *most* likely tokens at every place within a prompt but the first."""
-        words = [str(each) for each in prompt]
-        rows = likeliest_words(self.arm, within(words), seed=self.seed, company=0, most=most)
+        words = tuple(map(str, prompt))
+        if words not in self._scored:
+            self._scored.clear()
+            self._scored[words] = ranking(self.arm, within(words), seed=self.seed, company=0)
         return tuple(
-            Likely(listed=dict(row), prompt_tokens=len(words), cached_tokens=0) for row in rows
+            Likely(listed=dict(row), prompt_tokens=len(words), cached_tokens=0)
+            for row in self._scored[words].likeliest(most)
         )
 
 

@@ -147,6 +147,7 @@ DEFAULTS: Final[dict[int, dict[str, object]]] = {
     }
     for kind, row in KINDS.items()
 }
+_KNOWN: Final = {kind: {*NAMES[kind], *DEFAULTS[kind]} for kind in KINDS}
 _VALUES: Final = {row: (kind, attrgetter(*NAMES[kind])) for kind, row in KINDS.items()}
 _WHOLE: Final = "agentload runs load RUN reads only complete journals"
 _encode = msgspec.msgpack.Encoder().encode
@@ -203,16 +204,20 @@ def values(payload: memoryview) -> list[Any]:
     return found
 
 
+def numbers(kinds: tuple[type[Row], ...]) -> frozenset[int]:
+    """Return the numbers that mark records of these kinds of rows."""
+    return frozenset(number for number, row in KINDS.items() if row in kinds)
+
+
 def row(kind: int, payload: memoryview, names: Layout) -> Row | None:
     """Decode a record to its row; None for a kind that this version does not know."""
     if kind not in KINDS:
         return None
-    known = DEFAULTS[kind].keys() | set(NAMES[kind])
     held = values(payload)
     try:
-        found = {
-            name: value for name, value in zip(names[kind], held, strict=True) if name in known
-        }
+        found = dict(zip(names[kind], held, strict=True))
+        if not found.keys() <= _KNOWN[kind]:
+            found = {name: value for name, value in found.items() if name in _KNOWN[kind]}
         if kind == CALL and found.get("chunks") is not None:
             found["chunks"] = Stamps(**found["chunks"])
         return KINDS[kind](**found)

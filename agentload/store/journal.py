@@ -204,10 +204,11 @@ class Reader(Iterator[Row]):
         path: Path,
         *,
         offset: int = 0,
+        kinds: tuple[type[Row], ...] | None = None,
         damaged: Callable[[Damage], None] | None = None,
         followed: bool = False,
     ) -> None:
-        """Start at *offset*, where an earlier reader stopped.
+        """Start at *offset*, where an earlier reader stopped; rows are of *kinds* alone, or of all.
 
         Damage is passed to *damaged*; without it, damage raises `StoreError`. *followed*
         reads a file that is being written up to its last record, and no reserved space.
@@ -218,6 +219,7 @@ class Reader(Iterator[Row]):
         self.torn: Damage | None = None
         """Bytes of an incomplete record at the end: cut by a crash, or still being written."""
         self.layout: codec.Layout = {}
+        self._kinds = None if kinds is None else codec.numbers(kinds)
         self._damaged = damaged
         self._followed = followed
         self._rows = self._read()
@@ -257,6 +259,8 @@ class Reader(Iterator[Row]):
 
     def _read(self) -> Iterator[Row]:
         for each in self.frames():
+            if self._kinds is not None and each.kind not in self._kinds:
+                continue
             row = codec.row(each.kind, each.payload, self.layout)
             if row is not None:
                 yield row
@@ -266,6 +270,7 @@ def read(
     path: Path,
     *,
     offset: int = 0,
+    kinds: tuple[type[Row], ...] | None = None,
     damaged: Callable[[Damage], None] | None = None,
     followed: bool = False,
 ) -> Reader:
@@ -274,7 +279,7 @@ def read(
     After the last row, `torn` is the incomplete record at the end, if any, and
     `offset` is where to continue. The arguments are those of `Reader`.
     """
-    return Reader(path, offset=offset, damaged=damaged, followed=followed)
+    return Reader(path, offset=offset, kinds=kinds, damaged=damaged, followed=followed)
 
 
 def is_held(path: Path) -> bool:

@@ -39,11 +39,18 @@ def journals(database: Path, run_id: str) -> tuple[Path, ...]:
 
 
 def journal_rows(
-    database: Path, run_id: str, *, damaged: Callable[[Damage], None] | None = None
+    database: Path,
+    run_id: str,
+    *,
+    kinds: tuple[type[Row], ...] | None = None,
+    damaged: Callable[[Damage], None] | None = None,
 ) -> Iterator[Row]:
-    """Yield the rows of a run's journals; pass damage to *damaged*, or raise `StoreError`."""
+    """Yield the rows of a run's journals, of these *kinds* alone or of all.
+
+    Damage is passed to *damaged*, or raises `StoreError`.
+    """
     for path in journals(database, run_id):
-        yield from read(path, damaged=damaged)
+        yield from read(path, kinds=kinds, damaged=damaged)
 
 
 def raw_files(database: Path, run_id: str) -> tuple[Path, ...]:

@@ -1,6 +1,7 @@
 """Read from the database how a run was made: its study, and the notes of its start."""
 
 import json
+from functools import lru_cache
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -71,6 +72,7 @@ def study_of(run: RunRow) -> Study | None:
     return parse_stored(run.study)
 
 
+@lru_cache(maxsize=16)
 def parse_stored(text: str) -> Study:
     """Read a stored study without today's checks: it ran, even if it would be refused now."""
     try:
