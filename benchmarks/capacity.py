@@ -19,7 +19,7 @@ from functools import partial
 
 from scipy import stats
 
-from agentload.layout.windows import Steady, steady
+from agentload.layout.steady import Steady, steady
 from agentload.model.profile import ArmProfile
 from agentload.run.capacity import START, ArmLoad, arm_loads, simulate_trial, try_loads
 from agentload.run.files import read_traces

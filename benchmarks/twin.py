@@ -31,8 +31,9 @@ from agentload.emulator.fit import Observed, fit
 from agentload.emulator.steptime import StepClock
 from agentload.kvmath.pool import pool_of
 from agentload.layout.plan import Scheme, plan
+from agentload.layout.steady import steady
 from agentload.layout.step_times import Bounds, grid, step_times
-from agentload.layout.windows import steady, windows
+from agentload.layout.windows import windows
 from agentload.model import metrics
 from agentload.model.plan import Budget, ClosedLoop, Load
 from agentload.model.profile import ArmProfile, Noise

@@ -32,7 +32,8 @@ import numpy as np
 import agentload
 from agentload.kvmath.pool import pool_of
 from agentload.layout.nominal import nominal_calls
-from agentload.layout.windows import fitting, held_tokens, steady, windows
+from agentload.layout.steady import steady
+from agentload.layout.windows import fitting, held_tokens, windows
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
 from agentload.run.files import read_traces

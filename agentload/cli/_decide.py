@@ -90,7 +90,7 @@ def decide(
             ended.document,
             steps=steps,
             notes=said,
-            took=question_times(ended, study.budget_s / 60),
+            took=_question_times(ended, study.budget_s / 60),
             report=page,
             width=width(),
             most=MOST if ended.ending in ("decided", "open", "budget") else MOST - OF_ERROR,
@@ -226,7 +226,7 @@ def notes(study: Decide, ended: DecisionOutcome) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def question_times(ended: DecisionOutcome, budget: float) -> str:
+def _question_times(ended: DecisionOutcome, budget: float) -> str:
     """Say what each question took of a *budget* in minutes, and what gave no result."""
     took = defaultdict[str, float](float)
     for each in ended.asked:

@@ -21,7 +21,6 @@ from agentload.study.argv import build_study, options
 from agentload.study.document import yaml_text
 from agentload.study.fields import Flag
 from agentload.study.forms import FORMS
-from agentload.study.kinds import Probe, Search
 from agentload.study.quantity import doubts
 
 Db = Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")]
@@ -80,11 +79,11 @@ def _places(verb: str, joins: Sequence[Literal["resume", "into"]]) -> list[Param
     """Return the options that say where rows go."""
     kinds = [form.kind for form in FORMS[verb]]
     found = []
-    if any(kind is not Probe for kind in kinds):  # a probe stores nothing
+    if any(kind.rows != "none" for kind in kinds):
         found.append(_keyword("db", Db, default=DB))
     types = {"resume": Resume, "into": Into}
     found += [_keyword(name, types[name], default=None) for name in joins]
-    if any(kind not in (Search, Probe) for kind in kinds):  # they make no run
+    if any(kind.rows == "run" for kind in kinds):
         found.append(_keyword("run_id", Annotated[str | None, RUN_ID], default=None))
     return found
 

@@ -99,7 +99,7 @@ class ApartComparison:
     def study(self, whole: Decide, arms: Sequence[str]) -> Decide:
         """Return the decision between the reference and the arm, in the order of the arms."""
         both = [arm for arm in arms if arm in (self.reference, self.narrow.arm)]
-        return extend(of_arms(whole, both), budget_s=60 * self.minutes, reference=self.reference)
+        return extend(_of_arms(whole, both), budget_s=60 * self.minutes, reference=self.reference)
 
     def ended(
         self, *, run: str, left_minutes: float, is_decided: bool, headline: str | None
@@ -129,7 +129,7 @@ class ApartComparison:
         )
 
 
-def of_arms(study: Decide, arms: Sequence[str]) -> Decide:
+def _of_arms(study: Decide, arms: Sequence[str]) -> Decide:
     """Return the decision between some of its arms."""
     if isinstance(study.servers, Virtual):
         return extend(study, arms=tuple(arms))
@@ -147,7 +147,7 @@ def without(study: Decide, arms: Sequence[str], apart: Sequence[Apart]) -> Decid
     gone = {each.arm for each in apart}
     kept = [arm for arm in arms if arm not in gone]
     laid_s = max(least_s(len(kept)), left_s(study, apart))
-    return extend(of_arms(study, kept), budget_s=laid_s)
+    return extend(_of_arms(study, kept), budget_s=laid_s)
 
 
 def left_s(study: Decide, apart: Sequence[Apart]) -> float:

@@ -64,7 +64,7 @@ class Known:
     @property
     def draws(self) -> int:
         """Return how many draws of sessions each arm has played, at two loads each."""
-        return draws_of(self.trials)
+        return _draws_of(self.trials)
 
     def amount(self, criterion: Criterion) -> int | None:
         """Return how much was asked of a criterion that is asked repeatedly; None for others."""
@@ -180,12 +180,12 @@ def knowledge(
         decision=decision,
         items=len(items),
         lengths=tuple(sorted({row.context_tokens for row in answers})),
-        tried=DRAWS[-1] if is_searched else draws_of(tried),
+        tried=DRAWS[-1] if is_searched else _draws_of(tried),
         starts=starts,
     )
 
 
-def draws_of(tried: Mapping[str, Sequence[Trial]]) -> int:
+def _draws_of(tried: Mapping[str, Sequence[Trial]]) -> int:
     """Return how many draws of sessions each arm has played, at two loads each."""
     return min(map(len, tried.values()), default=0) // 2
 

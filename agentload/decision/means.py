@@ -26,8 +26,9 @@ from agentload.decision.user_trace import UserTrace
 from agentload.endpoints.endpoint import replica_pairs
 from agentload.errors import PlanError
 from agentload.evidence.starts import of_profile
+from agentload.layout.steady import Steady
 from agentload.layout.timeline import ServerPace
-from agentload.layout.windows import Steady, held_tokens
+from agentload.layout.windows import held_tokens
 from agentload.model.profile import Price as GpuPrice
 from agentload.model.shape import TraceShape
 from agentload.model.trace import Trace

@@ -20,7 +20,7 @@ from advisor.estimate import Estimate
 from advisor.evidence import TwinChange
 from agentload.dispatch.arrivals import rng_of
 from agentload.evidence.capacity import TWINS
-from agentload.layout.windows import Steady
+from agentload.layout.steady import Steady
 from agentload.model.profile import ArmProfile
 from agentload.model.rows import CallRow, ProbeRow
 from agentload.run.capacity import trial_plan

@@ -13,7 +13,8 @@ import msgspec
 from advisor.evidence import POOL_HOLDS
 from agentload.decision.look import PAIRS
 from agentload.errors import UsageError
-from agentload.layout.windows import Steady, fitting, held_tokens, longest_priming_s
+from agentload.layout.steady import Steady
+from agentload.layout.windows import fitting, held_tokens, longest_priming_s
 from agentload.run.arms import read_arms
 from agentload.study.kinds import Decide
 from agentload.study.parts import Load

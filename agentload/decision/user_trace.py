@@ -6,8 +6,8 @@ from typing import Final
 
 from agentload.errors import PlanError
 from agentload.layout.coverage import trace_shapes
+from agentload.layout.steady import Steady, steady
 from agentload.layout.traces import shorten
-from agentload.layout.windows import Steady, steady
 from agentload.model.shape import TraceShape
 from agentload.model.trace import Trace
 from agentload.model.walk import context_tokens

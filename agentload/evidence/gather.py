@@ -1,11 +1,12 @@
 """Gather all that a run's rows say into the advisor's evidence."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
 import duckdb
+import numpy as np
 import polars as pl
 
 from advisor.evidence import (
@@ -13,6 +14,7 @@ from advisor.evidence import (
     CapacityPoint,
     Evidence,
     Observation,
+    OwnCalls,
     PairLoad,
     StartHistory,
     Telemetry,
@@ -34,10 +36,10 @@ from agentload.evidence import (
 from agentload.evidence.plays import Machines, PlayedBlock
 from agentload.evidence.screen import screen
 from agentload.evidence.servers import ArmServer
-from agentload.evidence.trace import own_calls, with_contexts
 from agentload.evidence.view import RunView
 from agentload.model.controls import SAME, is_control
 from agentload.model.profile import ArmProfile, Price
+from agentload.model.shape import TraceShape
 from agentload.study.kinds import Replay, Study, Sweep
 from agentload.study.stored import Notes
 
@@ -113,7 +115,7 @@ def gather(
     arms = _arms(subject, where)
     figures, unpowered = _figures(subject, calls)
     figures, points, unfilled = _capacity(subject, calls, arms, figures)
-    trace = tuple(own_calls(subject.noted.trace_shape))
+    trace = tuple(_own_calls(subject.noted.trace_shape))
     shared = described.deployment(subject.servers, subject.reference, subject.profile, price)
     return Evidence(
         run=view.name,
@@ -122,7 +124,7 @@ def gather(
         deployment=replace(shared, machines=where.names, swapped=where.is_swapped),
         reference=subject.reference,
         arms=arms,
-        workloads=with_contexts(_workloads(calls.counted, subject.reference), trace),
+        workloads=_with_contexts(_workloads(calls.counted, subject.reference), trace),
         trace=trace,
         observations=_observations(
             calls.counted,
@@ -398,3 +400,30 @@ def _observations(
         )
         for workload, arm in order
     )
+
+
+def _own_calls(shapes: Sequence[TraceShape]) -> Iterator[OwnCalls]:
+    """Yield the trace's calls, class by class."""
+    for each in shapes:
+        yield OwnCalls(
+            workload=each.workload,
+            calls=each.calls,
+            context_tokens=np.asarray(each.context_tokens, dtype=np.float64),
+            new_tokens=np.asarray(each.new_tokens, dtype=np.float64),
+            output_tokens=np.asarray(each.output_tokens, dtype=np.float64),
+            wait_s=np.asarray(each.wait_s, dtype=np.float64),
+            hit_rate=np.asarray(each.hit_rate, dtype=np.float64),
+            is_whole=each.is_whole,
+            tasks=each.tasks,
+            task_turns=np.asarray(each.task_turns, dtype=np.int64),
+            tool_s=each.tool_s,
+            checked=each.checked,
+        )
+
+
+def _with_contexts(
+    workloads: Sequence[WorkloadClass], trace: Sequence[OwnCalls]
+) -> tuple[WorkloadClass, ...]:
+    """Return the classes with the contexts of the user's own calls, where the trace has them."""
+    contexts = {each.workload: each.context_tokens for each in trace}
+    return tuple(replace(each, context_tokens=contexts.get(each.name)) for each in workloads)

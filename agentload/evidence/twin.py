@@ -303,10 +303,10 @@ def _fits(
 ) -> dict[str, Fitted]:
     """Fit every arm to its calls, those of invalid blocks left out."""
     with plays_table(connection, [play for play in view.plays if play.is_void]):
-        return {name: fit_of(connection, view.name, arm) for name, arm in arms.items()}
+        return {name: _fit_of(connection, view.name, arm) for name, arm in arms.items()}
 
 
-def fit_of(connection: duckdb.DuckDBPyConnection, run_id: str, arm: ArmProfile) -> Fitted:
+def _fit_of(connection: duckdb.DuckDBPyConnection, run_id: str, arm: ArmProfile) -> Fitted:
     """Fit an arm to its calls.
 
     The time to read its weights is taken from its step time, where it has one.

@@ -23,9 +23,10 @@ from typing import Final
 
 from agentload.dispatch.arrivals import rng_of
 from agentload.layout.carried import carry
+from agentload.layout.steady import Family, Steady, steady
 from agentload.layout.timeline import Timeline, TurnTiming, timeline
 from agentload.layout.traces import another
-from agentload.layout.windows import BEYOND_S, FASTER, Family, Laid, Steady, steady
+from agentload.layout.windows import BEYOND_S, FASTER, Laid
 from agentload.model.plan import Block, ClosedLoop, Load, WaitScale
 from agentload.model.trace import PRIME, Session, Trace, Turn
 
@@ -60,7 +61,7 @@ RULES: Final = {
 }
 
 
-def ruled_load(rules: Rules, load: Load) -> Load:
+def _ruled_load(rules: Rules, load: Load) -> Load:
     """Return a closed loop's load under the rules; caps that it has already stay."""
     assert isinstance(load.arrivals, ClosedLoop), load
     caps = {kind: WaitScale(cap_s=rules.wait_s) for kind in WAITS}
@@ -74,7 +75,7 @@ def ruled_load(rules: Rules, load: Load) -> Load:
 
 def ruled_blocks(rules: Rules, trace: Trace, load: Load, *, pairs: int, seed: int) -> Laid:
     """Lay out a block for each pair by the rules, under the load of a closed loop."""
-    ruled = ruled_load(rules, load)
+    ruled = _ruled_load(rules, load)
     stock = steady(trace, ruled)
     blocks = tuple(
         Block(

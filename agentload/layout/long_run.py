@@ -11,7 +11,8 @@ from typing import Final
 
 from agentload.errors import UsageError
 from agentload.layout.cost import fill_s
-from agentload.layout.windows import Laid, slots, steady, windows
+from agentload.layout.steady import steady
+from agentload.layout.windows import Laid, slots, windows
 from agentload.model.plan import ClosedLoop, Load, Recorded
 from agentload.model.trace import Trace
 

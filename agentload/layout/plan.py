@@ -43,7 +43,8 @@ from agentload.dispatch.stretches import stretches
 from agentload.errors import PlanError
 from agentload.layout.agentx import RULES, ruled_blocks
 from agentload.layout.blocks import cut
-from agentload.layout.windows import Laid, Steady, check_room, steady, windows
+from agentload.layout.steady import Steady, steady
+from agentload.layout.windows import Laid, check_room, windows
 from agentload.model.commands import Limits
 from agentload.model.controls import is_control
 from agentload.model.plan import Block, Cache, ClosedLoop, Design, Load, Plan, Play, Round
@@ -250,7 +251,7 @@ def of_study(
             load = Load(arrivals=ClosedLoop(sessions=1))
         case Replay():
             if laid is None and study.benchmark is not None:
-                laid = laid_benchmark(study, study.benchmark, trace)
+                laid = _laid_benchmark(study, study.benchmark, trace)
             if laid is None and study.windows is not None:
                 laid = laid_windows(study, steady(trace, study.load.planned()))
             scheme = Scheme(
@@ -290,7 +291,7 @@ def limits_of(timeouts: Timeouts) -> Limits:
     )
 
 
-def laid_benchmark(study: Replay, name: str, trace: Trace) -> Laid:
+def _laid_benchmark(study: Replay, name: str, trace: Trace) -> Laid:
     """Lay out the blocks that a benchmark's rules prescribe."""
     return ruled_blocks(
         RULES[name], trace, study.load.planned(), pairs=study.pairs, seed=study.seed

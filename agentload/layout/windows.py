@@ -2,7 +2,7 @@
 
 A server that has run for hours holds sessions in their middle, and long ones more often. So each
 session that is kept going starts where a point on a line through all of them falls
-(`layout.line`): points lie in equal steps after one random start, and sessions with contexts of
+(`layout.steady`): points lie in equal steps after one random start, and sessions with contexts of
 similar length are next to each other, so that few points span the trace. What a session has sent
 before its point is primed: sent once, untimed, in one call with an answer of one token. Then
 the window plays; sessions continue with what follows, and others replace those that end. In a
@@ -13,34 +13,19 @@ plays the same windows, however long it takes for them.
 """
 
 import math
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import heapify, heapreplace
-from itertools import accumulate, count, islice
-from typing import Final, TypeAlias
+from itertools import count, islice
+from typing import Final
 
 from agentload.dispatch.arrivals import SECOND, open_starts, rng_of
 from agentload.errors import PlanError
-from agentload.layout.carried import Carried, carry
-from agentload.layout.line import DrawingLine, Timed, line_of_arrivals, line_of_turns
-from agentload.layout.nominal import UNBOUNDED_S
-from agentload.layout.timeline import Timeline, lasts_s, timeline
-from agentload.layout.traces import another
+from agentload.layout.steady import Steady
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Recorded
-from agentload.model.trace import (
-    PRIME,
-    UNDER_WAY,
-    Header,
-    Segment,
-    Session,
-    Trace,
-    Turn,
-    total_tokens,
-)
-from agentload.model.walk import context_tokens, families
+from agentload.model.trace import PRIME, Segment, Session, Turn, total_tokens
 
 GOLDEN: Final = (math.sqrt(5) - 1) / 2
 """Golden ratio: steps of this share of a circle keep any number of points apart."""
@@ -50,110 +35,8 @@ BEYOND_S: Final = 120.0
 """How long a window's load stays on at most, until the last call that counts has ended."""
 WINDOW_S: Final = 75.0
 """Duration that a replay of windows is given where it names no end."""
-KEPT: Final = 500
-"""Families with new content that are kept; more take memory for what is seldom played."""
 USER: Final = (Segment(role="user", tokens=8, key="prefix"),)
 """Message after a prefix that is primed alone, as servers need something to answer."""
-
-Family: TypeAlias = tuple[Session, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Steady:
-    """The families of a trace under a load, with the times at which their turns are sent."""
-
-    header: Header
-    families: tuple[Family, ...]
-    load: Load
-    copies: dict[tuple[int, int], Family] = field(default_factory=dict, compare=False, repr=False)
-    """Families with new content, by place and copy; kept as trials play the same ones again."""
-    timings: dict[int, Timeline] = field(default_factory=dict, compare=False, repr=False)
-    """When the turns of families are sent and answered, by place."""
-
-    def under(self, load: Load) -> "Steady":
-        """Return the same families under another load."""
-        timings = self.timings if load.waits == self.load.waits else {}
-        return replace(self, load=load, timings=timings)
-
-    def timeline(self, place: int) -> Timeline:
-        """Return when the turns of a family are sent and answered."""
-        if place not in self.timings:
-            self.timings[place] = timeline(self.families[place], self.load)
-        return self.timings[place]
-
-    def from_then_on(self, place: int, at_s: float, copies: Counter[int]) -> Carried:
-        """Carry a family over an instant; with new content if it was carried before."""
-        family = self.fresh(place, copies)
-        timings = self.timeline(place)
-        of_copy = {}
-        for old, new in zip(self.families[place], family, strict=True):
-            if old.session in timings:
-                of_copy[new.session] = timings[old.session]
-        return carry(self.header, family, of_copy, at_s=at_s)
-
-    def fresh(self, place: int, copies: Counter[int]) -> Family:
-        """Return a family, with new content each time but the first.
-
-        *copies* counts how often each family was returned.
-        """
-        copy = copies[place]
-        copies[place] += 1
-        if not copy:
-            return self.families[place]
-        kept = self.copies.get((place, copy))
-        if kept is not None:
-            return kept
-        made = another(self.families[place], copy)
-        if len(self.copies) < KEPT:
-            self.copies[place, copy] = made
-        return made
-
-    @cached_property
-    def ends_s(self) -> tuple[float, ...]:
-        """When each family ends if they are played one after the other, in s."""
-        return tuple(accumulate(lasts_s(family, timings) for family, timings in self._timed()))
-
-    def _timed(self) -> Iterator[Timed]:
-        for place, family in enumerate(self.families):
-            yield family, self.timeline(place)
-
-    @cached_property
-    def line(self) -> DrawingLine:
-        """The line that windows are drawn from.
-
-        It runs over the families one after the other, or over the trace's own starts.
-        """
-        match self.load.arrivals:
-            case Recorded():
-                return line_of_arrivals(self._timed(), _starts_s(self), window_s=self.window_s)
-            case ClosedLoop() | OpenLoop():
-                return line_of_turns(self._timed(), window_s=self.window_s)
-
-    @cached_property
-    def quotes(self) -> bool:
-        """Whether any call quotes an answer."""
-        turns = (turn for family in self.families for session in family for turn in session.turns)
-        return any(segment.source is not None for turn in turns for segment in turn.add)
-
-    def lasting_s(self, place: int) -> float:
-        """Return how long a family takes, in s."""
-        return self.ends_s[place] - self._begins_s(place)
-
-    def at(self, position_s: float) -> tuple[int, float]:
-        """Return the family at a position of the line over all of them, and how far into it."""
-        at_s = self.line.at(position_s)
-        place = min(bisect_right(self.ends_s, at_s), len(self.families) - 1)
-        return place, at_s - self._begins_s(place)
-
-    def _begins_s(self, place: int) -> float:
-        if not place:
-            return 0.0
-        return self.ends_s[place - 1]
-
-    @property
-    def window_s(self) -> float:
-        """How long a window lasts, in s."""
-        return self.load.budget.seconds or UNBOUNDED_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,46 +45,6 @@ class Laid:
 
     blocks: tuple[Block, ...]
     load: Load
-
-
-def steady(trace: Trace, load: Load) -> Steady:
-    """Return a trace in its steady state under a load.
-
-    Raises PlanError for a trace without sessions.
-    """
-    found = [_alone(family) for family in families(trace.sessions)]
-    if not found:
-        raise PlanError("the trace has no session", hint="agentload trace show TRACE")
-    found.sort(key=lambda family: _mean_context(trace.header, family))
-    return Steady(header=trace.header, families=tuple(found), load=load)
-
-
-def _mean_context(header: Header, family: Family) -> float:
-    """Return how long the contexts of a family's calls are on average."""
-    found = [tokens for session in family for tokens in context_tokens(header, session)]
-    return sum(found) / max(1, len(found))
-
-
-def _alone(family: Sequence[Session]) -> Family:
-    """Return a family without dependencies on others of its trace.
-
-    Its own priming calls become calls that do not count, as only a window primes.
-    """
-    names = frozenset(each.session for each in family)
-
-    def unquoted(segment: Segment) -> Segment:
-        is_own = segment.source is None or segment.source.session in names
-        return segment if is_own else replace(segment, source=None)
-
-    def alone(turn: Turn) -> Turn:
-        return replace(
-            turn,
-            after=tuple(ref for ref in turn.after if ref.session in names),
-            add=tuple(map(unquoted, turn.add)),
-            event=UNDER_WAY if turn.event == PRIME else turn.event,
-        )
-
-    return tuple(replace(each, turns=tuple(map(alone, each.turns))) for each in family)
 
 
 def room(stock: Steady) -> int:
@@ -391,13 +234,6 @@ def _prefixes(sessions: Sequence[Session]) -> Iterator[Session]:
 # --- what is alive at an instant, and what follows ---
 
 
-def _starts_s(stock: Steady) -> list[float]:
-    assert isinstance(stock.load.arrivals, Recorded)
-    starts = [family[0].start_s or 0.0 for family in stock.families]
-    first = min(starts)
-    return [(each - first) / stock.load.arrivals.speed for each in starts]
-
-
 def _alive(stock: Steady, instant: float) -> Iterator[tuple[int, float]]:
     """Yield the place of each family that a window starts with, and how far into it."""
     match stock.load.arrivals:
@@ -411,7 +247,7 @@ def _alive(stock: Steady, instant: float) -> Iterator[tuple[int, float]]:
                 yield stock.at((number + instant) * step_s)
         case Recorded():
             at_s = stock.line.at(instant * stock.line.seconds)
-            for place, start_s in enumerate(_starts_s(stock)):
+            for place, start_s in enumerate(stock.starts_s):
                 if start_s <= at_s < start_s + stock.lasting_s(place):
                     yield place, at_s - start_s
 
@@ -436,7 +272,7 @@ def _followers(stock: Steady, instant: float, pair: int, seed: int) -> Iterator[
                 yield next(places), start_s
         case Recorded():
             at_s = stock.line.at(instant * stock.line.seconds)
-            starts = sorted((start_s, place) for place, start_s in enumerate(_starts_s(stock)))
+            starts = sorted((start_s, place) for place, start_s in enumerate(stock.starts_s))
             for start_s, place in starts:
                 if at_s < start_s < at_s + horizon_s:
                     yield place, start_s - at_s

@@ -60,7 +60,7 @@ async def places(there: Address) -> list[Place]:
     return [(family, place) for family, _, _, _, place in found]
 
 
-async def dial(
+async def _dial(
     target: Target, found: Sequence[Place], *, clock: StampClock, failed: Callable[[Place], None]
 ) -> Link:
     """Connect to the first of these places that answers; report the others to *failed*.
@@ -200,7 +200,7 @@ class Connections:
                 )
             found = tuple(self._places)
         try:
-            return await dial(self.target, found, clock=self._clock, failed=self._strike)
+            return await _dial(self.target, found, clock=self._clock, failed=self._strike)
         except BaseException:  # also when a time limit cancelled the attempt
             self._places.clear()  # the name may resolve to another machine by now
             raise

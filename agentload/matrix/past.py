@@ -102,7 +102,7 @@ class ModelRun:
     study: Replay
 
 
-def run_of(database: Path) -> ModelRun | None:
+def _run_of(database: Path) -> ModelRun | None:
     """Return a model's run; None before its first row is written."""
     for run in journalled_runs(database):
         for path in journals(database, run):
@@ -144,7 +144,7 @@ class ModelProgress:
     @property
     def run(self) -> ModelRun | None:
         """Run of the model; None before it has started."""
-        return run_of(self.database)
+        return _run_of(self.database)
 
     def is_done(self, step: MatrixStep) -> bool:
         """Return whether a step is done."""
@@ -192,7 +192,7 @@ def progress_of(part: ModelPart) -> ModelProgress:
     Before the run begins no fault is read: what kept a server from starting is often fixed outside
     the matrix file.
     """
-    before = run_of(part.places.database(part.name))
+    before = _run_of(part.places.database(part.name))
     if before is None:
         return ModelProgress(part=part)
     late = [arm for arm in part.arms if arm not in before.arms]
@@ -304,13 +304,13 @@ def _other_servers(part: ModelPart, began_on: str) -> Iterator[str]:
         if part.source != began_on.partition("/")[0]:
             yield "servers"
         return
-    before = arms_on_disk(part)
+    before = _arms_on_disk(part)
     for arm, server in _servers(document(part)).items():
         if arm in before and before[arm] != server:
             yield f"server of {arm}"
 
 
-def arms_on_disk(part: ModelPart) -> dict[str, dict[str, object]]:
+def _arms_on_disk(part: ModelPart) -> dict[str, dict[str, object]]:
     """Return the fields that make each server, from the model's arms file as last written."""
     path = part.places.endpoints(part.name)
     if not path.exists():

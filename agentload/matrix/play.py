@@ -73,14 +73,14 @@ def play(
             pace=StepPace(minutes=minutes),
             told=told,
             verb=partial(verb, lock=lock),
-            report=report or partial(write_report, matrix.setting),
+            report=report or partial(_write_report, matrix.setting),
         )
         for model in player.models:
             player.play(model)
     return player.models
 
 
-def write_report(setting: Setting, database: Path, run: str, folder: Path) -> Exit:
+def _write_report(setting: Setting, database: Path, run: str, folder: Path) -> Exit:
     """Decide on a run and write its report."""
     try:
         found = advise(database, run, setting=setting)

@@ -156,7 +156,7 @@ class Crew:
 
         Returns the pairs that are played again.
         """
-        ends = join_ends(
+        ends = _join_ends(
             [(each.reached.ends, each.ahead_ns) for each in arrivals], is_whole=lost is None
         )
         found = merge(
@@ -333,7 +333,7 @@ def _of(share: Plan, order: PlayShare, number: int) -> PlayShare:
     return replace(order, share=packed, name=sha256(packed).hexdigest(), number=number)
 
 
-def join_ends(
+def _join_ends(
     parts: Sequence[tuple[Sequence[PlayEnd], int]], *, is_whole: bool
 ) -> tuple[PlayEnd, ...]:
     """Join the plays of a round over all nodes: first start, first drain, last end.

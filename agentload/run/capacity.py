@@ -30,7 +30,8 @@ from agentload.evidence.capacity import (
     replay_of,
 )
 from agentload.layout.plan import Scheme, limits_of, plan
-from agentload.layout.windows import Steady, windows
+from agentload.layout.steady import Steady
+from agentload.layout.windows import windows
 from agentload.model.metrics import clock_start
 from agentload.model.plan import Budget, ClosedLoop, OpenLoop, Plan
 from agentload.model.profile import ArmProfile

@@ -16,7 +16,7 @@ import msgspec
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import RestartableServer
 from agentload.errors import EndpointError, EvidenceError, LaunchError
-from agentload.layout.windows import Steady
+from agentload.layout.steady import Steady
 from agentload.model.rows import BlockRow, CallRow, FingerprintRow, Row, SampleRow
 from agentload.run.capacity import trial_plan
 from agentload.run.play import Played, Playing, ReplayPart
@@ -57,7 +57,7 @@ class Crowd:
                 raise
             trial = Trial(load=load, void=error.message)
         name = f"{self.arm.name}: {load:.0f} session{'' if round(load) == 1 else 's'}"
-        self.told(f"{name}: {trial_text(trial)}")
+        self.told(f"{name}: {_trial_text(trial)}")
         if trial.void is not None:
             self.told(f"warning: {name} said nothing of the server: {trial.void}")
         return trial
@@ -153,7 +153,7 @@ def _since(begun_ns: int, rows: Sequence[Row]) -> Iterator[Row]:
                 pass
 
 
-def trial_text(trial: Trial) -> str:
+def _trial_text(trial: Trial) -> str:
     """Say how a trial went, in a line."""
     if trial.void is not None:
         return "void"

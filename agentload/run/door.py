@@ -14,14 +14,15 @@ from agentload.errors import UsageError
 from agentload.model.plan import Plan
 from agentload.run.arms import read_arms
 from agentload.run.ask import Evaluated
-from agentload.run.audience import Audience
+from agentload.run.audience import Audience, finish
 from agentload.run.capacity import ArmLoad
 from agentload.run.lay import Prepared, lay_out
-from agentload.run.measure import measure, play_stages, simulate
+from agentload.run.measure import check_replicas, measure, play_stages, simulate
 from agentload.run.place import StudyPlace
 from agentload.run.play import Played, Playing
 from agentload.run.ready import ready
 from agentload.run.record import Stored
+from agentload.run.servers import for_questions
 from agentload.study.kinds import Ask, Probe, Replay, Search, Sweep
 from agentload.study.parts import Live, Virtual
 
@@ -76,12 +77,7 @@ def carry_out(
             with evaluation(study, place) as asked:
                 return ask(adapt(asked), audience)
         case Probe():
-            from agentload.ask.probes import short
-            from agentload.run.probe import probe
-
-            for caveat in short(study.prompt_tokens):
-                audience.notice(f"caveat: {caveat}")
-            return probe(study, audience)
+            return _probe(study, audience)
         case _:
             assert_never(study)
 
@@ -94,6 +90,20 @@ def _play(
             return simulate(adapt(made), audience)
         ready(made, audience.notice)
         return measure(adapt(made), place, audience)
+
+
+def _probe(study: Probe, audience: Audience) -> "Probed":
+    """Send each server's probes; refuse before that an arm whose replicas differ."""
+    from agentload.ask.probes import probe_arms, short
+
+    for caveat in short(study.prompt_tokens):
+        audience.notice(f"caveat: {caveat}")
+    with read_arms(study.servers).up(noise=True, seed=0) as arms:
+        is_forced = study.servers.force
+        finish(check_replicas(arms, is_forced=is_forced, notice=audience.notice), audience)
+        asked = for_questions(arms, study.request, study.timeouts)
+        probing = probe_arms(asked, tokens=study.prompt_tokens, prompts=study.prompts)
+        return finish(probing, audience)
 
 
 def carry_out_plan(

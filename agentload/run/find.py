@@ -11,7 +11,7 @@ from agentload.endpoints.launch import RestartableServer, restartable_server
 from agentload.errors import EndpointError
 from agentload.evidence.capacity import PROBE
 from agentload.layout.cost import too_long
-from agentload.layout.windows import steady
+from agentload.layout.steady import steady
 from agentload.run.arms import read_arms
 from agentload.run.audience import Audience, finish
 from agentload.run.capacity import (

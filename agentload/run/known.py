@@ -69,12 +69,9 @@ def is_restarted(known: Identity, now: Identity) -> bool:
     after = now.counters.get(START)
     if before is not None and after is not None and before != after:
         return True
-    return now.replicas == known.replicas and has_begun_anew(known.counters, now.counters)
-
-
-def has_begun_anew(before: Mapping[str, float], now: Mapping[str, float]) -> bool:
-    """Tell whether counters ran backwards."""
-    return any(now[name] < before[name] for name in RISING if name in before and name in now)
+    old, new = known.counters, now.counters
+    fell = any(new[name] < old[name] for name in RISING if name in old and name in new)
+    return now.replicas == known.replicas and fell
 
 
 def newly_missing(now: Identity, known: Identity) -> tuple[str, ...]:

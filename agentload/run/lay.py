@@ -21,8 +21,9 @@ from agentload.layout.cost import Cost, cost, too_long
 from agentload.layout.coverage import trace_shapes
 from agentload.layout.long_run import Fills, LongRun, long_run
 from agentload.layout.plan import laid_windows, of_study, with_starts
+from agentload.layout.steady import steady
 from agentload.layout.traces import sweep
-from agentload.layout.windows import WINDOW_S, held_tokens, sessions_of_hours, steady
+from agentload.layout.windows import WINDOW_S, held_tokens, sessions_of_hours
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.plan import Budget, Plan
 from agentload.model.profile import ArmProfile
@@ -240,7 +241,7 @@ def _replay(
     study: Replay, place: StudyPlace, arms: Arms, found: tuple[Endpoint, ...], *, notice: Notice
 ) -> Prepared:
     check(study)
-    if (said := replicas_left_out(found)) is not None:
+    if (said := _replicas_left_out(found)) is not None:
         notice(said)
     if not replica_pairs(found):
         found = tuple(map(without_fellows, found))
@@ -302,7 +303,7 @@ def _ground(
     )
 
 
-def replicas_left_out(arms: Sequence[Endpoint]) -> str | None:
+def _replicas_left_out(arms: Sequence[Endpoint]) -> str | None:
     """Say which replicas are left out because numbers are unequal; None where all play."""
     pairs = len(replica_pairs(arms)) or 1
     most = max(len(each.servers) for each in arms)

@@ -15,7 +15,7 @@ from agentload.store.runs import run_named
 from agentload.study.change import differences, typed_alone
 from agentload.study.document import tag
 from agentload.study.fields import Role
-from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
+from agentload.study.kinds import Ask, Decide, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Virtual
 from agentload.study.stored import study_of
 
@@ -86,7 +86,7 @@ def _check_name(study: Study, database: Path, run_id: str) -> None:
 
     Under one that a run has, rows of two would become one's.
     """
-    if isinstance(study, Search | Probe):
+    if study.rows != "run":
         raise UsageError(
             f"--run-id names a run, and a {tag(type(study))} is none",
             hint="--into keeps it beside one",
@@ -162,7 +162,8 @@ def _check_joins(study: Study) -> None:
                 "--into keeps searches for max-concurrency, and this is one for max-rate",
                 hint="leave out --into",
             )
-        case Probe():
-            raise UsageError("a probe stores nothing: --into does nothing", hint="leave out --into")
+        case _ if study.rows == "none":
+            said = f"a {tag(type(study))} stores nothing: --into does nothing"
+            raise UsageError(said, hint="leave out --into")
         case _:
             pass

@@ -27,8 +27,7 @@ from agentload.remote.crew import Crew
 from agentload.remote.player import PlayShare
 from agentload.remote.seats import seats
 from agentload.run.barrier import Barrier, Rounds
-from agentload.run.part import OpenPart as Opened
-from agentload.run.part import PartWork, load_run, look_at, part
+from agentload.run.part import OpenPart, PartWork, load_run, look_at, part
 from agentload.run.past import Past, check_resumed, needless, past
 from agentload.run.record import Stored, again, counter_rows
 from agentload.run.servers import TEXT, source, speech, targets, window
@@ -104,7 +103,7 @@ class Played(Stored):
     """Arms that stopped answering, in that order; one may have come back."""
 
 
-def job(playing: Playing, opened: Opened) -> Job:
+def job(playing: Playing, opened: OpenPart) -> Job:
     """Return how the calls of one part of a run are made."""
     plan, means, met = playing.plan, playing.means, opened.met
     # `TEXT` is for vLLM, which says its version: other servers may then leave tools
@@ -239,7 +238,7 @@ class ReplayPart:
         ):  # profiles were warned of when laid out
             self.notice(f"warning: {said}")
 
-    async def _measure(self, opened: Opened, before: Past) -> Health:
+    async def _measure(self, opened: OpenPart, before: Past) -> Health:
         playing, run, leg = self._playing, self._playing.plan.run, opened.row.leg
         sources = {e.name: source(e) for e in playing.endpoints}
         watch = TelemetryWatch(sources, every_s=playing.sample_s, notice=self.notice)
@@ -289,7 +288,7 @@ class ReplayPart:
     async def _alone(
         self,
         stack: AsyncExitStack,
-        opened: Opened,
+        opened: OpenPart,
         before: Past,
         barrier: Barrier,
         opening: Callable[[Open], Awaitable[None]],
@@ -311,7 +310,7 @@ class ReplayPart:
     async def _crew(
         self,
         stack: AsyncExitStack,
-        opened: Opened,
+        opened: OpenPart,
         before: Past,
         barrier: Barrier,
         opening: Callable[[Open], Awaitable[None]],

@@ -24,7 +24,7 @@ def ready(made: Prepared, notice: Callable[[str], None]) -> None:
     if means.on == HERE and means.share is not None:
         check_writable(Path(means.share), "--share")
     if means.on in {None, HERE}:
-        check_client(asked_by(playing, made.cost()), notice)
+        check_client(_asked_by(playing, made.cost()), notice)
 
 
 def check_writable(folder: Path, option: str) -> None:
@@ -40,7 +40,7 @@ def check_writable(folder: Path, option: str) -> None:
         ) from error
 
 
-def asked_by(playing: Playing, cost: Cost) -> AskedLoad:
+def _asked_by(playing: Playing, cost: Cost) -> AskedLoad:
     """Return what a laid-out run asks of this machine, at the speeds that its cost assumes."""
     means, chunks_per_s = playing.means, cost.output_tokens / max(1.0, 60 * cost.minutes)
     return AskedLoad(

@@ -95,7 +95,7 @@ class Relay:
         logged = replace(endpoint, log=str(running.log))
         primed_in = await prime(logged)
         if isinstance(primed_in, str):
-            self.notice(unprimed_text(arm, primed_in))
+            self.notice(_unprimed_text(arm, primed_in))
         check_ms = None if isinstance(primed_in, str) else primed_in
         identity = replace(with_date(await identify(logged), began_s), check_ms=check_ms)
         self.notice(f"{arm}: start {self._starts}, ready after {time.monotonic() - began:.0f} s")
@@ -175,11 +175,11 @@ def prime_all(endpoints: Iterable[Endpoint], *, notice: Callable[[str], None]) -
             except EndpointError as error:
                 why = error.message
             if isinstance(why, str):
-                notice(unprimed_text(endpoint.name, why))
+                notice(_unprimed_text(endpoint.name, why))
 
     asyncio.run(ask())
 
 
-def unprimed_text(arm: str, why: str) -> str:
+def _unprimed_text(arm: str, why: str) -> str:
     """Say that a server was not primed, and why."""
     return f"{arm}: its first calls will be its first: {why}"

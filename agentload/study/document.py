@@ -6,7 +6,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Any, Final, cast, get_args
 
 import msgspec
 import yaml
@@ -15,18 +15,10 @@ from agentload import documents
 from agentload.errors import UsageError, not_among
 from agentload.study.fields import SERVERS, Flag, Part, flags, in_fields
 from agentload.study.forms import form_of
-from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
+from agentload.study.kinds import Study
 from agentload.study.parts import Live, Virtual
 
 VERSION: Final = 1
-KINDS: Final[Mapping[str, type[Part]]] = {
-    "replay": Replay,
-    "sweep": Sweep,
-    "search": Search,
-    "ask": Ask,
-    "probe": Probe,
-    "decide": Decide,
-}
 SHOWN: Final = "agentload replay TRACE --endpoints ENDPOINTS --print-study prints one"
 IDLE: Final = (None, False, 0)
 """Values of a field that leave its function unused."""
@@ -36,6 +28,9 @@ _PLACE: Final = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`")
 def tag(part: type[Part]) -> str:
     """Return the tag by which a part is distinguished in its union."""
     return str(part.__struct_config__.tag)
+
+
+KINDS: Final[Mapping[str, type[Part]]] = {tag(kind): kind for kind in get_args(Study)}
 
 
 def builtins(made: Study) -> dict[str, Any]:

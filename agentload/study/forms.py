@@ -24,7 +24,7 @@ MINUTES: Final = Text(
 class Form:
     """One kind of study as a verb takes it."""
 
-    kind: type[Part]
+    kind: type[Study]
     servers: type[Part]
     switch: str | None = None
     """Option that selects this kind; None: the verb's kind without such an option."""

@@ -3,13 +3,24 @@ search for the load that just holds, questions, and a probe.
 """
 
 from functools import partial
-from typing import Annotated, Final, Literal, Self, TypeAlias
+from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias
 
 from agentload.errors import UsageError
 from agentload.model.plan import Cache, Design
 from agentload.study import quantity
 from agentload.study.fields import Part, option
-from agentload.study.parts import Live, Load, Request, Servers, Slo, Timeouts, TraceRef
+from agentload.study.parts import (
+    Live,
+    Load,
+    Request,
+    Seed,
+    Servers,
+    Slo,
+    Timeouts,
+    Tokenizer,
+    TraceRef,
+    Traces,
+)
 from agentload.study.quantity import LENGTHS, Text
 
 OnDead: TypeAlias = Literal["wait", "skip", "stop"]
@@ -17,7 +28,6 @@ Raw: TypeAlias = Literal["failures", "all"]
 What: TypeAlias = Literal["max-concurrency", "max-rate"]
 
 SLO: Final = Slo(ttft_ms=2000.0, tpot_ms=100.0)
-SEED: Final = "Seed of everything that is drawn: order of the arms, arrivals, cancellations."
 SMALLEST: Final = 64
 """Tokens of the shortest prompt of a sweep."""
 SWEPT: Final = Text(
@@ -31,6 +41,9 @@ long contexts; each has one place that is asked for.
 
 class _Kind(Part, frozen=True, tag_field="kind"):
     """A study."""
+
+    rows: ClassVar[Literal["run", "added", "none"]] = "run"
+    """What its rows are: a run of their own, rows added to one that is named, or none."""
 
     def checked(self) -> Self:
         """Return the study. Raises UsageError where its fields contradict each other."""
@@ -55,24 +68,9 @@ def _drawn(load: Load) -> None:
 class Replay(_Kind, frozen=True, tag="replay"):
     """Play a trace on every arm, block pair by block pair: live, or in virtual time."""
 
-    traces: Annotated[
-        tuple[TraceRef, ...],
-        option(
-            "Trace files, or names of shipped traces; several are played as one mix.",
-            name="traces",
-            positional=True,
-            place=True,
-        ),
-    ]
+    traces: Traces
     servers: Servers
-    tokenizer: Annotated[
-        str | None,
-        option(
-            "The model's tokenizer.json, or its folder, for exact lengths where no server "
-            "counts tokens.",
-            place=True,
-        ),
-    ] = None
+    tokenizer: Tokenizer = None
     pairs: Annotated[
         int,
         option(
@@ -138,7 +136,7 @@ class Replay(_Kind, frozen=True, tag="replay"):
             needs=("--capacity",),
         ),
     ] = SLO
-    seed: Annotated[int, option(SEED)] = 0
+    seed: Seed = 0
     noise_seed: Annotated[
         int | None,
         option("Seed of the noise of emulated servers; --seed when omitted.", role="means"),
@@ -268,13 +266,15 @@ class Sweep(_Kind, frozen=True, tag="sweep"):
     output_tokens: Annotated[
         int, option("--contexts: tokens of each answer.", name="--output", ge=1)
     ] = 128
-    seed: Annotated[int, option(SEED)] = 0
+    seed: Seed = 0
     request: Request = Request()
     timeouts: Timeouts = Timeouts()
 
 
 class Search(_Kind, frozen=True, tag="search"):
     """Find the load that just holds, arm by arm."""
+
+    rows: ClassVar[Literal["added"]] = "added"
 
     traces: Annotated[
         tuple[TraceRef, ...],
@@ -308,7 +308,7 @@ class Search(_Kind, frozen=True, tag="search"):
             ge=1,
         ),
     ] = None
-    seed: Annotated[int, option(SEED)] = 0
+    seed: Seed = 0
     request: Request = Request()
     timeouts: Timeouts = Timeouts()
 
@@ -445,6 +445,8 @@ class Ask(_Kind, frozen=True, tag="ask"):
 class Probe(_Kind, frozen=True, tag="probe"):
     """Check what a comparison rests on: prefix reuse, and that short answers agree."""
 
+    rows: ClassVar[Literal["none"]] = "none"
+
     servers: Live
     prompt_tokens: Annotated[
         int, option("Length of the prompt that is sent twice.", name="--tokens", ge=1)
@@ -457,15 +459,7 @@ class Probe(_Kind, frozen=True, tag="probe"):
 class Decide(_Kind, frozen=True, tag="decide"):
     """Decide which arm to run: speed, capacity and accuracy in turn, as far as a budget goes."""
 
-    traces: Annotated[
-        tuple[TraceRef, ...],
-        option(
-            "Trace files, or names of shipped traces; several are played as one mix.",
-            name="traces",
-            positional=True,
-            place=True,
-        ),
-    ]
+    traces: Traces
     servers: Servers
     reference: Annotated[str | None, option("Arm in use today; the first when omitted.")] = None
     slo: Annotated[
@@ -503,15 +497,8 @@ class Decide(_Kind, frozen=True, tag="decide"):
         float, option("Largest loss of accuracy that you accept.", unit="points", gt=0, le=1)
     ] = 0.03
     load: Load = Load()
-    tokenizer: Annotated[
-        str | None,
-        option(
-            "The model's tokenizer.json, or its folder, for exact lengths where no server "
-            "counts tokens.",
-            place=True,
-        ),
-    ] = None
-    seed: Annotated[int, option(SEED)] = 0
+    tokenizer: Tokenizer = None
+    seed: Seed = 0
     request: Request = Request()
     timeouts: Timeouts = Timeouts()
 

@@ -370,3 +370,25 @@ class Timeouts(Part, frozen=True):
     total_timeout_s: Annotated[float, option("Seconds for a whole answer.", gt=0, role="means")] = (
         3600.0
     )
+
+
+Traces: TypeAlias = Annotated[
+    tuple[TraceRef, ...],
+    option(
+        "Trace files, or names of shipped traces; several are played as one mix.",
+        name="traces",
+        positional=True,
+        place=True,
+    ),
+]
+Tokenizer: TypeAlias = Annotated[
+    str | None,
+    option(
+        "The model's tokenizer.json, or its folder, for exact lengths where no server counts "
+        "tokens.",
+        place=True,
+    ),
+]
+Seed: TypeAlias = Annotated[
+    int, option("Seed of everything that is drawn: order of the arms, arrivals, cancellations.")
+]

@@ -15,7 +15,8 @@ import msgspec
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import AgentloadError, EndpointError, InterruptError, first_of
 from agentload.layout.cost import Cost
-from agentload.layout.windows import fitting, steady
+from agentload.layout.steady import steady
+from agentload.layout.windows import fitting
 from agentload.model.controls import is_control, original
 from agentload.run import door
 from agentload.run.arms import ALL, read_arms

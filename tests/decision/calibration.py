@@ -36,15 +36,8 @@ import advisor
 from advisor.statistics.planning import units_needed
 from agentload.remote.cores import cores
 from tests.advisor.calibration import Promise, broken
-from tests.decision.deployments import (
-    POPULATION,
-    TRUTHS,
-    WORLDS,
-    DecidingDrawn,
-    Drawn,
-    Truth,
-    chosen,
-)
+from tests.decision.deciding_drawn import DecidingDrawn
+from tests.decision.deployments import POPULATION, TRUTHS, WORLDS, Drawn, Truth, chosen
 
 ROOT = Path(advisor.__file__).parents[1]
 QUIET = 0.04

@@ -20,7 +20,8 @@ from itertools import product
 import numpy as np
 
 from agentload.remote.cores import cores
-from tests.decision.deployments import DecidingDrawn, Drawn, Truth
+from tests.decision.deciding_drawn import DecidingDrawn
+from tests.decision.deployments import Drawn, Truth
 
 WORLDS = ("starts of the prior", "starts +-3%", "pareto")
 SCATTER = (0.02, 0.036)

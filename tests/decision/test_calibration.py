@@ -11,7 +11,8 @@ import pytest
 
 from advisor.statistics.paired import pair_table
 from tests.decision.calibration import main
-from tests.decision.deployments import TRUTHS, DecidingDrawn, Drawn, Truth
+from tests.decision.deciding_drawn import DecidingDrawn
+from tests.decision.deployments import TRUTHS, Drawn, Truth
 
 
 @pytest.mark.parametrize(

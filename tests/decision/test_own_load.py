@@ -19,7 +19,8 @@ from agentload.decision.own_load import OwnLoad, rows
 from agentload.emulator.steptime import off
 from agentload.evidence.capacity import TWINS, twin_changes
 from agentload.evidence.view import run_view
-from agentload.layout.windows import fitting, sessions_of_hours, steady
+from agentload.layout.steady import steady
+from agentload.layout.windows import fitting, sessions_of_hours
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
 from agentload.run.files import read_traces

@@ -1,15 +1,18 @@
 """Small runs in a real database, to gather evidence from."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 
-from agentload.evidence.view import RunView
+from advisor.evidence import Calls, Evidence
+from agentload.evidence.gather import gather
+from agentload.evidence.view import RunView, run_view
 from agentload.model.rows import ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow
 from agentload.model.stamps import stamps
 from agentload.store.attachment import attach
@@ -180,3 +183,29 @@ def stored(
     with attach(folder / "x.duckdb", read_only=False) as connection:
         _load(folder / "a.journal", connection, Loaded())
         yield connection
+
+
+def evidence(
+    folder: Path, rows: Sequence[object], *, described: bool = True, **options: Any
+) -> Evidence:
+    """Gather the evidence of a run with these rows."""
+    with stored(folder, rows, described=described) as connection:
+        return gather(connection, run_view(connection, "r1"), **options)
+
+
+def calls(found: Evidence, name: str = "bf16") -> Calls:
+    """Return the calls of an arm, of the class that these rows are of."""
+    kept = found.calls("rag", name)
+    assert kept is not None
+    return kept
+
+
+def column(values: object) -> list[float | None]:
+    """Return figures as numbers to compare, None for each that was not observed."""
+    return [
+        None if np.isnan(each) else round(float(each), 6)
+        for each in np.asarray(values, dtype=np.float64)
+    ]
+
+
+OTHER: list[Row] = [block("fp8", 0, 200), call("fp8", 0, 201)]

@@ -13,17 +13,9 @@ from hypothesis import strategies as st
 from agentload.errors import PlanError
 from agentload.layout.carried import carry
 from agentload.layout.nominal import nominal_calls
+from agentload.layout.steady import Steady, steady
 from agentload.layout.timeline import lasts_s, timeline
-from agentload.layout.windows import (
-    BEYOND_S,
-    Steady,
-    check_room,
-    fitting,
-    held_tokens,
-    room,
-    steady,
-    windows,
-)
+from agentload.layout.windows import BEYOND_S, check_room, fitting, held_tokens, room, windows
 from agentload.layout.windows import _alive as alive
 from agentload.layout.windows import _followers as followers
 from agentload.layout.windows import _instant as instant

@@ -18,7 +18,7 @@ from agentload.cli._results import cliff_lines
 from agentload.evidence.capacity import capacity, concurrency
 from agentload.evidence.view import run_view
 from agentload.kvmath.pool import pool_of
-from agentload.layout.windows import steady
+from agentload.layout.steady import steady
 from agentload.model.plan import Load
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.capacity import (

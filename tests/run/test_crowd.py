@@ -10,7 +10,7 @@ import pytest
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError
 from agentload.evidence.capacity import TwinReplay
-from agentload.layout.windows import steady
+from agentload.layout.steady import steady
 from agentload.model.plan import Load
 from agentload.model.rows import BlockRow, CallRow, Row
 from agentload.model.trace import Header, Session, Trace, Turn

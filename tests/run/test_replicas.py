@@ -20,10 +20,10 @@ from agentload.evidence.plays import valid_plays
 from agentload.evidence.view import run_view
 from agentload.model.profile import ArmProfile
 from agentload.run.audience import Audience
+from agentload.run.door import carry_out
 from agentload.run.lay import lay_out
 from agentload.run.measure import measure
 from agentload.run.place import StudyPlace
-from agentload.run.probe import probe
 from agentload.run.servers import arms_of
 from agentload.serve.processes import start
 from agentload.serve.server import ServerOptions
@@ -120,7 +120,7 @@ def test_one_server_behind_two_urls_and_a_replica_that_is_another_server_are_nam
         replayed(mixed, place, pairs=2)
     assert "--force" in (other.value.hint or "")
     with pytest.raises(EndpointError, match="replica 2 of fp8"):
-        probe(Probe(servers=Live(endpoints=mixed)), Audience())
+        carry_out(Probe(servers=Live(endpoints=mixed)), StudyPlace(), Audience())
     twice = endpoints(bf16, fp8, bf16.replace("127.0.0.1", "localhost"), urls[3])
     with pytest.raises(EndpointError, match="replica 1 and replica 2 of bf16 are one server"):
         replayed(twice, place, pairs=2)

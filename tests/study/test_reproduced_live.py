@@ -25,7 +25,7 @@ from agentload.decision.means import Means
 from agentload.decision.play import Deciding
 from agentload.decision.user_trace import UserTrace
 from agentload.dispatch.naming import request_id
-from agentload.layout.windows import steady
+from agentload.layout.steady import steady
 from agentload.live import health
 from agentload.matrix.described import MatrixFolder
 from agentload.matrix.parts import traces_of
