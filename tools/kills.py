@@ -72,7 +72,7 @@ STAGES: Final[tuple[Criterion, ...]] = tuple(
     each for each in get_args(Criterion) if each not in ("checks", "step times")
 )
 """Criteria in which `stages` kills: no run is there yet in the checks, and it has no twins."""
-SLOWER: Final = 3.0
+SLOWER: Final = 8.0
 """How much longer the steps of the arm in use take: a few pairs settle speed for the other."""
 POOL_TOKENS: Final = 16_384
 PREFIX_TOKENS: Final = 1_500
@@ -155,10 +155,13 @@ def killed(
             for _ in range(min(a_run, number - count.kills)):
                 on = [*command, *_on(verb, database)]
                 due = _due(verb, database, rng, most - count.stages)
-                if _was_killed(on, rng, due):
+                was_killed = _was_killed(on, rng, due)
+                count.kills += 1
+                if was_killed:
                     kills_ns.append(time.monotonic_ns())
                     count.stages.update(each.criterion for each in _looks(database)[-1:])
-                count.kills += 1
+                elif verb == "stages":
+                    break  # it came to its end, and comes to no stage any more
             done = completed([*command, *_on(verb, database)])
             if not _has_ended(verb, done):
                 count.stuck.append(done.stderr)
