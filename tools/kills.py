@@ -4,7 +4,8 @@ The servers write down which answers left them whole. Of those that were complet
 last second of a run (and what a busy machine takes to wake the client) none may be missing,
 none may be there twice, and what was killed resumes: a replay, questions and a decision with
 `--resume`, a sweep with `--into`, a job with its next execution, a load with the next load.
-`stages` is a decision that comes to every stage, killed as often in each, or in those that
+`stages` is a decision that measures capacity, killed as often in each stage that it comes to (a
+small pool settles it before it asks about accuracy at length), or in those that
 `--stages` names: trials are kept as a whole, so those that were under way are lost.
 """
 
