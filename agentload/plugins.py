@@ -30,7 +30,7 @@ from agentload.errors import AgentloadError, UsageError, nearest, not_among
 Bytes: TypeAlias = Annotated[float, Meta(gt=0)]
 Count: TypeAlias = Annotated[int, Meta(ge=0)]
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
-Seconds: TypeAlias = Annotated[float, Meta(ge=0)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e18)]  # infinity is no time
 Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
 Rate: TypeAlias = Annotated[float, Meta(gt=0)]
 Spread: TypeAlias = Annotated[float, Meta(ge=0, le=50)]

@@ -4,13 +4,15 @@ The servers write down which answers left them whole. Of those that were complet
 last second of a run (and what a busy machine takes to wake the client) none may be missing,
 none may be there twice, and what was killed resumes: a replay, questions and a decision with
 `--resume`, a sweep with `--into`, a job with its next execution, a load with the next load.
-`stages` is a decision that may measure capacity, killed twice in each stage that it comes to:
-trials are kept as a whole, so those that were under way are lost.
+`stages` is a decision that measures capacity, killed as often in each stage that it comes to (a
+small pool settles it before it asks about accuracy at length), or in those that
+`--stages` names: trials are kept as a whole, so those that were under way are lost.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import subprocess
 import sys
@@ -18,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +32,10 @@ import duckdb
 import msgspec
 import yaml
 
+from agentload.decision.look import Criterion
+from agentload.emulator.steptime import slower_arm
+from agentload.kvmath.layout import bytes_per_token
+from agentload.model.profile import ArmProfile
 from agentload.model.rows import ProbeRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
@@ -49,15 +55,30 @@ A_RUN: Final = 8
 CALLS: Final = 30_000
 PAIRS: Final = 12
 QUICK_STAGES: Final = """
-import runpy
+import math, runpy
+from advisor.gates import client
 from agentload.decision import carried_load, single_session, twin
+from agentload.live import health
 carried_load.BRACKET_S = single_session.TRIAL_S = (2.0, 2.0)
 carried_load.TRIALS, twin.REPEATS = 2, 0
+health.MAX_SEND_LAG_MS = health.MAX_STALL_MS = health.MAX_COALESCED_SHARE = math.inf
+client._faults = lambda *_: []
 runpy.run_module("agentload", run_name="__main__")
 """
-"""Runs a decision with few and short trials: its stages take seconds, so each of them is killed."""
-A_STAGE: Final = 2
-"""Kills of a decision while it asks the questions of one criterion."""
+"""Runs a decision with few and short trials: its stages take seconds, so each of them is killed.
+
+A client that is late ends no decision, so a busy machine comes to the last stage too.
+"""
+STAGES: Final[tuple[Criterion, ...]] = tuple(
+    each for each in get_args(Criterion) if each not in ("checks", "step times")
+)
+"""Criteria in which `stages` kills: no run is there yet in the checks, and it has no twins."""
+SLOWER: Final = 8.0
+"""How much longer the steps of the arm in use take: a few pairs settle speed for the other."""
+POOL_TOKENS: Final = 16_384
+PREFIX_TOKENS: Final = 1_500
+PEAK: Final = 16
+"""Pool of an arm, prefix of a session, agents at the peak: these fill the pool, so load counts."""
 TRIED: Final = frozenset({"service level", "capacity"})
 """Criteria whose calls no run keeps, only what came of a trial."""
 ENDING_S: Final = 900.0
@@ -109,9 +130,18 @@ class LookSpan(NamedTuple):
     ended_ns: int
 
 
-def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_RUN) -> Count:
+def killed(
+    verb: Verb,
+    number: int,
+    *,
+    folder: Path,
+    seed: int,
+    a_run: int = A_RUN,
+    stages: Sequence[Criterion] = STAGES,
+) -> Count:
     """Kill a verb *number* times, each of its runs *a_run* times, or thrice as often in stages."""
     a_run *= 3 if verb == "stages" else 1
+    most = Counter[str](dict.fromkeys(stages, math.ceil(number / len(stages))))
     rng, count = Random(f"{seed} {verb}"), Count()
     if verb == "load":
         _loads(number, folder, rng, count)
@@ -119,18 +149,20 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
     kills_ns: list[int] = []
     stored: list[Stored] = []
     tried: list[LookSpan] = []
-    with _servers(
-        folder, speed=3.0 if verb in DECISIONS else 20.0
-    ) as endpoints:  # at high speed a decision ends, as it cannot separate chunks
+    with _servers(folder, verb) as endpoints:
         while count.kills < number:
             database = folder / f"x{count.kills}.duckdb"
             command = _command(verb, endpoints, database)
             for _ in range(min(a_run, number - count.kills)):
                 on = [*command, *_on(verb, database)]
-                if _was_killed(on, rng, _due(verb, database, rng, count.stages)):
+                due = _due(verb, database, rng, most - count.stages)
+                was_killed = _was_killed(on, rng, due)
+                count.kills += 1
+                if was_killed:
                     kills_ns.append(time.monotonic_ns())
                     count.stages.update(each.criterion for each in _looks(database)[-1:])
-                count.kills += 1
+                elif verb == "stages":
+                    break  # it came to its end, and comes to no stage any more
             done = completed([*command, *_on(verb, database)])
             if not _has_ended(verb, done):
                 count.stuck.append(done.stderr)
@@ -139,6 +171,7 @@ def killed(verb: Verb, number: int, *, folder: Path, seed: int, a_run: int = A_R
                 count.stuck.append(loaded.stderr)
                 continue
             stored += stored_in(database)
+            count.stuck += asked_again(database)
             tried += [each for each in _looks(database) if each.criterion in TRIED]
             with duckdb.connect(str(database), read_only=True) as connection:
                 pairs = connection.execute(
@@ -168,20 +201,33 @@ def _sent(folder: Path, tried: Sequence[LookSpan]) -> Iterator[tuple[str, int]]:
                 yield name, ended_ns
 
 
-def _due(verb: Verb, database: Path, rng: Random, killed_in: Counter[str]) -> Callable[[], bool]:
+def _due(verb: Verb, database: Path, rng: Random, wanted: Counter[str]) -> Callable[[], bool]:
     """Return what says when the random time until a kill starts: half of the kills come early."""
     if verb == "stages":
-        return partial(_is_new_stage, database, killed_in)
+        return partial(_is_wanted_stage, database, wanted, len(_looks(database)))
     if journalled_runs(database) and rng.random() < 0.5:
         return _at_once
     return partial(_is_written_since, database, _written(database))
 
 
-def _looks(database: Path) -> list[LookSpan]:
-    """Return the questions of the decisions of a database, in their order."""
+def _decision_rows(database: Path, outcome: str) -> list[ProbeRow]:
     journals = database.with_suffix(".journal").glob(f"*/{DECISION}.journal")
     rows = [row for path in journals for row in read(path, damaged=lambda _: None)]
-    asked = [row for row in rows if isinstance(row, ProbeRow) and row.outcome == "asking"]
+    return [row for row in rows if isinstance(row, ProbeRow) and row.outcome == outcome]
+
+
+def asked_again(database: Path) -> list[str]:
+    """Return the questions that came to their end more than once in a run of a decision."""
+    ended = Counter(
+        f"{row.run_id}: {msgspec.json.decode(row.detail or '')['stage']}"
+        for row in _decision_rows(database, "asked")
+    )
+    return [f"asked {number} times: {each}" for each, number in ended.items() if number > 1]
+
+
+def _looks(database: Path) -> list[LookSpan]:
+    """Return the questions of the decisions of a database, in their order."""
+    asked = _decision_rows(database, "asking")
     apart_ns = time.time_ns() - time.monotonic_ns()
     begun = sorted(asked, key=lambda row: row.at_ns)
     began_ns = [row.at_ns - apart_ns for row in begun]
@@ -251,13 +297,22 @@ def _has_ended(verb: Verb, done: subprocess.CompletedProcess[str]) -> bool:
 
 
 @contextmanager
-def _servers(folder: Path, *, speed: float = 20.0) -> Iterator[str]:
+def _servers(folder: Path, verb: Verb) -> Iterator[str]:
     truth = folder / "truth.jsonl"
-    with start(
-        arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]),
-        ServerOptions(noise=False, speed=speed, truth=truth),
-    ) as servers:
+    # At high speed a decision ends, as it cannot separate chunks.
+    speed = 3.0 if verb in DECISIONS else 20.0
+    arms = arms_of("llama-3.1-8b-h100", ["bf16", "fp8"])
+    if verb == "stages":
+        in_use, other = map(_with_small_pool, arms)
+        arms = (slower_arm(in_use, SLOWER), other)
+    with start(arms, ServerOptions(noise=False, speed=speed, truth=truth)) as servers:
         yield ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
+
+
+def _with_small_pool(arm: ArmProfile) -> ArmProfile:
+    memory_bytes = POOL_TOKENS * bytes_per_token(arm.model, "bf16")
+    server = replace(arm.server, max_model_len=4096, kv_cache_memory_bytes=memory_bytes)
+    return replace(arm, server=server)
 
 
 def _command(verb: Verb, endpoints: str, database: Path) -> list[str]:
@@ -301,11 +356,12 @@ def _command(verb: Verb, endpoints: str, database: Path) -> list[str]:
         case "decide" | "stages":
             more = "--budget 3m"
             if verb == "stages":
-                more = "--budget 90m --slo ttft=2s,tpot=50ms --agents 8 --sessions 4 --duration 2s"
+                more = f"--budget 90m --slo ttft=2s,tpot=50ms --agents {PEAK}"
+                more += " --sessions 4 --duration 2s"
             return [
                 *([sys.executable, "-c", QUICK_STAGES] if verb == "stages" else AGENTLOAD),
                 "decide",
-                str(_trace(database.parent)),
+                str(_trace(database.parent, prefix=PREFIX_TOKENS if verb == "stages" else 100)),
                 *at,
                 *more.split(),
                 "-o",
@@ -360,9 +416,9 @@ def _is_written_since(database: Path, before_ns: int) -> bool:
     return _written(database) != before_ns
 
 
-def _is_new_stage(database: Path, killed_in: Counter[str]) -> bool:
-    """Return whether a decision asks about a criterion in which it was not killed often enough."""
-    return any(killed_in[each.criterion] < A_STAGE for each in _looks(database)[-1:])
+def _is_wanted_stage(database: Path, wanted: Counter[str], before: int) -> bool:
+    """Return whether a decision now asks about a criterion in which kills are *wanted*."""
+    return any(each.criterion in wanted for each in _looks(database)[before:][-1:])
 
 
 def _written(database: Path) -> int:
@@ -400,14 +456,14 @@ def _loads(number: int, folder: Path, rng: Random, count: Count) -> None:
         count.twice += ["a call"] * (calls - names)
 
 
-def _trace(folder: Path) -> Path:
+def _trace(folder: Path, *, prefix: int = 100) -> Path:
     path = folder / "t.jsonl"
     if not path.exists():
-        prefix = {"P": (Segment(role="system", tokens=100, key="sys"),)}
+        segments = {"P": (Segment(role="system", tokens=prefix, key="sys"),)}
         write(
             path,
             Trace(
-                header=Header(name="t", seed=1, prefixes=prefix),
+                header=Header(name="t", seed=1, prefixes=segments),
                 sessions=tuple(map(_session, range(6))),
             ),
         )
@@ -431,6 +487,7 @@ def main() -> int:
     parser.add_argument("--number", type=int, default=100, help="kills, over all verbs")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--verbs", nargs="*", choices=get_args(Verb), default=get_args(Verb))
+    parser.add_argument("--stages", nargs="*", choices=STAGES, default=STAGES)
     asked = parser.parse_args()
     # Whether this machine can measure is no matter of what is lost.
     os.environ["AGENTLOAD_CLIENT_CHECK"] = "0"
@@ -438,7 +495,7 @@ def main() -> int:
     for place, verb in enumerate(asked.verbs):
         number = asked.number // len(asked.verbs) + (place < asked.number % len(asked.verbs))
         with TemporaryDirectory(prefix="agentload-") as folder:
-            count = killed(verb, number, folder=Path(folder), seed=asked.seed)
+            count = killed(verb, number, folder=Path(folder), seed=asked.seed, stages=asked.stages)
         clean = clean and count.is_clean
         print(
             f"{verb}: {count.kills} kills, {count.answers:,} answers, {len(count.lost)} "

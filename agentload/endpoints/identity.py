@@ -259,11 +259,16 @@ def _text(document: Mapping[str, object], name: str) -> str | None:
 
 
 def _max_model_len(listing: Sequence[Mapping[str, object]], model: str | None) -> int | None:
-    """Return the context limit of a model, or of the first one where none is wanted."""
+    """Return the context limit of a model, or of the first one where none is wanted.
+
+    A limit that no model can have, such as 0 or `true`, is unknown.
+    """
     for entry in listing:
         if model is None or entry["id"] == model:
             length = entry.get("max_model_len")
-            return length if isinstance(length, int) else None
+            if isinstance(length, bool) or not isinstance(length, int):
+                return None
+            return length if length > 0 else None
     return None
 
 

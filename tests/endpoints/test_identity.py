@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -12,7 +13,7 @@ from agentload.endpoints.identity import Identity, identify, identify_all, silen
 from agentload.errors import EndpointError
 from agentload.exposition.scrape import of_replicas, parse
 from agentload.telemetry.log_lines import start_up
-from tests.live.scripted import serving
+from tests.live.scripted import Peer, serving
 from tests.run.playing import answering
 
 RECORDED: Final = Path(__file__).parent.parent / "serve" / "recorded"
@@ -174,3 +175,21 @@ async def test_every_endpoint_that_does_not_answer_is_named(
     assert all(f"arm{port}: cannot reach" in caught.value.message for port in ports)
     assert caught.value.hint is not None
     assert caught.value.hint.count("/v1/models") == 2
+
+
+@pytest.mark.loopback
+@pytest.mark.parametrize(
+    ("said", "known"), [(8192, 8192), (0, None), (-5, None), (True, None), ("8192", None)]
+)
+async def test_a_context_limit_that_no_model_can_have_is_unknown(
+    said: object, known: int | None
+) -> None:
+    listing = json.dumps({"data": [{"id": "m", "max_model_len": said}]})
+
+    async def lists(peer: Peer) -> None:
+        head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(listing)}\r\n\r\n"
+        await peer.send(head.encode() + listing.encode())
+
+    async with serving(lists) as server:
+        found = await identify(Endpoint(name="a", url=server.url))
+    assert found.max_model_len == known

@@ -9,7 +9,14 @@ import asyncio
 import json
 import sys
 
-from tests.live import hostile_edges, hostile_events, hostile_http, hostile_odds, hostile_proxies  # noqa: F401  # whose modes are among those
+from tests.live import (  # noqa: F401  # whose modes are among those
+    hostile_edges,
+    hostile_events,
+    hostile_http,
+    hostile_odds,
+    hostile_proxies,
+    hostile_rare,
+)
 from tests.live.hostility import MODES, NESTED, TIMED_OUT
 from tests.live.scripted import Peer, serving
 
