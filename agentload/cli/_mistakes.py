@@ -74,7 +74,9 @@ def _option_meant(typed: str, context: Any) -> str | None:  # noqa: ANN401  # as
 
 def _read_or_meant(option: str, value: str, verb: str) -> str:
     """Return an option with its value, or with the one that is meant by what it cannot read."""
-    from agentload.study.argv import FORMS, options  # late: help needs none of it
+    # late: help needs none of them
+    from agentload.study.argv import options
+    from agentload.study.forms import FORMS
 
     flags = options(verb) if verb in FORMS else ()
     for flag in flags:

@@ -56,7 +56,7 @@ def test_a_run_whose_limits_are_drawn_in_says_so_and_goes_on(
     tmp_path: Path, kind: int, limit: int
 ) -> None:
     database, said = tmp_path / "x.duckdb", tmp_path / "said"
-    with _servers(tmp_path) as endpoints:
+    with _servers(tmp_path, "replay") as endpoints:
         command = _command("replay", endpoints, database)
         running = begun(database, command, said)
         resource.prlimit(running.pid, kind, (limit, limit))
@@ -69,7 +69,7 @@ def test_a_run_whose_limits_are_drawn_in_says_so_and_goes_on(
 
 def test_a_database_that_is_deleted_under_a_run_is_made_of_its_journals(tmp_path: Path) -> None:
     database, said = tmp_path / "x.duckdb", tmp_path / "said"
-    with _servers(tmp_path) as endpoints:
+    with _servers(tmp_path, "replay") as endpoints:
         command = _command("replay", endpoints, database)
         running = begun(database, command, said)
         until_s = time.monotonic() + 60
@@ -84,7 +84,7 @@ def test_a_database_that_is_deleted_between_executions_has_its_history_again(
     tmp_path: Path,
 ) -> None:
     database = tmp_path / "x.duckdb"
-    with _servers(tmp_path) as endpoints:
+    with _servers(tmp_path, "replay") as endpoints:
         command = _command("watch", endpoints, database)
         for _ in range(2):
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
@@ -102,7 +102,7 @@ def test_a_database_that_is_deleted_between_executions_has_its_history_again(
 
 def test_two_jobs_share_a_database_at_once(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
-    with _servers(tmp_path) as endpoints:
+    with _servers(tmp_path, "replay") as endpoints:
         command = _command("watch", endpoints, database)
         file = database.with_suffix(".yaml")
         other = tmp_path / "other.yaml"
@@ -141,7 +141,7 @@ def test_every_prefix_of_what_was_written_is_a_run_that_loads(tmp_path: Path) ->
     that with zeros behind: reserved space that nobody had written.
     """
     database, said = tmp_path / "x.duckdb", tmp_path / "said"
-    with _servers(tmp_path) as endpoints:
+    with _servers(tmp_path, "replay") as endpoints:
         running = begun(database, _command("replay", endpoints, database), said)
         running.send_signal(signal.SIGKILL)
         running.wait()
