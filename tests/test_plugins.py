@@ -2,10 +2,12 @@
 tasks and rules; what one of them breaks breaks nothing else.
 """
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
@@ -137,76 +139,90 @@ def announced(
     return folder
 
 
-def agentload(*arguments: str | Path, of: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+TYPIST = """
+import io, json, sys
+from agentload.cli.main import main
+
+done = []
+for line in sys.argv[1:]:
+    sys.argv = ["agentload", *line.split()]
+    sys.stdout, sys.stderr = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+    code = main()
+    sys.stdout.flush(), sys.stderr.flush()
+    done.append((code, *(each.buffer.getvalue().decode() for each in (sys.stdout, sys.stderr))))
+sys.__stdout__.write(json.dumps(done))
+"""
+"""Types one line after another: a process for each of them would import for most of its time."""
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def agentload(*lines: str, of: Path, cwd: Path) -> list[Done]:
+    """Type lines in a process that finds the packages of a folder; return what came of each."""
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(of))),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    command = [sys.executable, "-m", "agentload", *arguments]
-    return subprocess.run(
+    command = [sys.executable, "-c", TYPIST, *lines]
+    typist = subprocess.run(
         command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
     )
+    assert typist.returncode == 0, typist.stderr
+    return [Done(*each) for each in json.loads(typist.stdout)]
 
 
-def succeed(*arguments: str | Path, of: Path, cwd: Path) -> str:
-    done = agentload(*arguments, of=of, cwd=cwd)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def succeed(*lines: str, of: Path, cwd: Path) -> list[str]:
+    """Type lines, of which none may fail, and return what each printed."""
+    found = agentload(*lines, of=of, cwd=cwd)
+    assert [done.stderr for done in found if done.returncode] == []
+    return [done.stdout for done in found]
 
 
 def test_an_installed_package_adds_a_workload_an_importer_and_an_exporter(
     outside: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.pairs").write_text("100 7\n50 3\n")
-    assert "steady        Sessions of one call, all of one length.\n" in succeed(
-        "trace", "generate", of=outside, cwd=tmp_path
-    )
-    assert "tokens    400\n" in succeed(
-        "trace", "generate", "steady", "--options", of=outside, cwd=tmp_path
-    )
-    assert agentload(
-        "trace", "generate", "steady", "tokens=0", of=outside, cwd=tmp_path
-    ).stderr == ("error: steady: tokens: Expected `int` >= 1, got '0'\nhint: the default is 400\n")
-    succeed(
-        "trace",
-        "generate",
-        "steady",
-        "sessions=2",
-        "tokens=50",
-        "-o",
-        "steady.jsonl",
+    listed, options, refused, _, made, *imported = agentload(
+        "trace generate",
+        "trace generate steady --options",
+        "trace generate steady tokens=0",
+        "trace generate steady sessions=2 tokens=50 -o steady.jsonl",
+        "trace export pairs-out steady.jsonl times=2",
+        "trace import mine.pairs -o mine.jsonl",
+        "trace export pairs_out mine.jsonl",
+        "trace import pairs mine.pairs -o mine.jsonl",
+        "trace export pairs_out mine.jsonl",
         of=outside,
         cwd=tmp_path,
     )
+    assert "steady        Sessions of one call, all of one length.\n" in listed.stdout
+    assert "tokens    400\n" in options.stdout
     assert (
-        succeed("trace", "export", "pairs-out", "steady.jsonl", "times=2", of=outside, cwd=tmp_path)
-        == "100 20\n100 20\n"
+        refused.stderr
+        == "error: steady: tokens: Expected `int` >= 1, got '0'\nhint: the default is 400\n"
     )
-    for named in ((), ("pairs",)):  # guessed, and named
-        succeed(
-            "trace", "import", *named, "mine.pairs", "-o", "mine.jsonl", of=outside, cwd=tmp_path
-        )
-        assert (
-            succeed("trace", "export", "pairs_out", "mine.jsonl", of=outside, cwd=tmp_path)
-            == "100 7\n50 3\n"
-        )
+    assert made == Done(0, "100 20\n100 20\n", "")
+    _, guessed, _, named = imported
+    assert (guessed.stdout, named.stdout) == ("100 7\n50 3\n",) * 2
+    assert [done.returncode for done in imported] == [0] * 4
 
 
 @pytest.mark.slow
 def test_an_installed_package_adds_a_task_and_a_rule(outside: Path, tmp_path: Path) -> None:
-    wanted = ("--tasks", "parrot", "--contexts", "4k", "--items", "2", "--db", "eval.duckdb")
-    said = succeed(
-        "eval",
-        "--endpoints",
-        "emulated:llama-3.1-8b-h100/bf16+fp8",
-        *wanted,
+    asked, advised = succeed(
+        "eval --endpoints emulated:llama-3.1-8b-h100/bf16+fp8 --tasks parrot --contexts 4k "
+        "--items 2 --db eval.duckdb",
+        "advise eval.duckdb --json",
         of=outside,
         cwd=tmp_path,
     )
-    assert "parrot  4k" in said
-    assert '"A rule from outside saw 2 arms."' in succeed(
-        "advise", "eval.duckdb", "--json", of=outside, cwd=tmp_path
-    )
+    assert "parrot  4k" in asked
+    assert '"A rule from outside saw 2 arms."' in advised
 
 
 @pytest.mark.slow
@@ -221,25 +237,21 @@ def test_what_a_package_breaks_is_named_and_breaks_nothing_else(tmp_path: Path) 
         "'what_is_not_there'"
     )
     hint = "hint: pip install --upgrade odd-agents, or pip uninstall odd-agents\n"
-    listed = succeed("trace", "generate", of=of, cwd=tmp_path)
-    assert f"odd           workload 'odd' {why}\nrag           " in listed
-    done = agentload("trace", "generate", "odd", of=of, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (1, f"error: workload 'odd' {why}\n{hint}")
-    done = agentload(
-        "eval",
-        "--endpoints",
-        "emulated:llama-3.1-8b-h100",
-        "--tasks",
-        "odd",
-        "--dry-run",
-        of=of,
-        cwd=tmp_path,
-    )
-    assert (done.returncode, done.stderr) == (1, f"error: task 'odd' {why}\n{hint}")
     (tmp_path / "a.csv").write_text(
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00,100,7\n"
     )
-    succeed("trace", "import", "a.csv", "-o", "a.jsonl", of=of, cwd=tmp_path)
+    listed, made, asked, imported = agentload(
+        "trace generate",
+        "trace generate odd",
+        "eval --endpoints emulated:llama-3.1-8b-h100 --tasks odd --dry-run",
+        "trace import a.csv -o a.jsonl",
+        of=of,
+        cwd=tmp_path,
+    )
+    assert f"odd           workload 'odd' {why}\nrag           " in listed.stdout
+    assert (made.returncode, made.stderr) == (1, f"error: workload 'odd' {why}\n{hint}")
+    assert (asked.returncode, asked.stderr) == (1, f"error: task 'odd' {why}\n{hint}")
+    assert (listed.returncode, imported.returncode) == (0, 0)
 
 
 FAILS = """
@@ -261,38 +273,34 @@ FAILS = """
 """
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        ("generate fails -o t.jsonl", "workload 'fails' {}: ValueError: no shape (fails.py:6)"),
-        (
-            "import a.fails -o t.jsonl",
-            "format 'fails' {}: ZeroDivisionError: float division by zero (fails.py:9)",
-        ),
-        (
-            "import fails a.fails -o t.jsonl",
-            "format 'fails' {}: IndexError: list index out of range (fails.py:12)",
-        ),
-        ("export fails demo-chat -o t.out", "format 'fails' {}: KeyError: 'two' (fails.py:16)"),
-    ],
-)
-def test_a_plug_in_that_fails_is_named_with_its_place(
-    tmp_path: Path, arguments: str, why: str
-) -> None:
+FAILING = {
+    "trace generate fails -o t.jsonl": "workload 'fails' {}: ValueError: no shape (fails.py:6)",
+    "trace import a.fails -o t.jsonl": (
+        "format 'fails' {}: ZeroDivisionError: float division by zero (fails.py:9)"
+    ),
+    "trace import fails a.fails -o t.jsonl": (
+        "format 'fails' {}: IndexError: list index out of range (fails.py:12)"
+    ),
+    "trace export fails demo-chat -o t.out": "format 'fails' {}: KeyError: 'two' (fails.py:16)",
+}
+
+
+def test_a_plug_in_that_fails_is_named_with_its_place(tmp_path: Path) -> None:
     groups = {
         f"agentload.{room}": "fails = fails" for room in ("workloads", "importers", "exporters")
     }
     of = announced(tmp_path, "failing-agents", groups, {"fails": dedent(FAILS)})
     (tmp_path / "a.fails").write_text("1 2\n")
-    done = agentload("trace", *arguments.split(), of=of, cwd=tmp_path)
-    error, hint = done.stderr.splitlines()[-2:]
-    assert done.returncode == 1
-    assert error == "error: " + why.format("of the package 'failing-agents' failed")
-    assert hint == (
-        "hint: pip install --upgrade failing-agents, or tell its authors: AGENTLOAD_DEBUG=1 "
-        "prints the traceback"
-    )
-    assert "Traceback" not in done.stderr
+    every = agentload(*FAILING, of=of, cwd=tmp_path)
+    for why, done in zip(FAILING.values(), every, strict=True):
+        error, hint = done.stderr.splitlines()[-2:]
+        assert done.returncode == 1
+        assert error == "error: " + why.format("of the package 'failing-agents' failed")
+        assert hint == (
+            "hint: pip install --upgrade failing-agents, or tell its authors: AGENTLOAD_DEBUG=1 "
+            "prints the traceback"
+        )
+        assert "Traceback" not in done.stderr
     assert not (tmp_path / "t.jsonl").exists()
 
 
@@ -303,7 +311,7 @@ def test_a_package_that_ends_the_program_is_named(tmp_path: Path) -> None:
         {"agentload.importers": "quits = quits"},
         {"quits": "raise SystemExit(0)\n"},
     )
-    done = agentload("trace", "import", "quits", of=of, cwd=tmp_path)
+    [done] = agentload("trace import quits", of=of, cwd=tmp_path)
     assert (done.returncode, done.stderr.partition("\n")[0]) == (
         1,
         "error: format 'quits' of the package 'quitting-agents' cannot be loaded: SystemExit: 0",
@@ -317,7 +325,7 @@ def test_a_plug_in_that_lacks_what_it_needs_is_refused(tmp_path: Path) -> None:
         {"agentload.importers": "half = half"},
         {"half": "sessions = print\n"},
     )
-    done = agentload("trace", "import", "half", of=of, cwd=tmp_path)
+    [done] = agentload("trace import half", of=of, cwd=tmp_path)
     assert (done.returncode, done.stderr.partition("\n")[0]) == (
         1,
         "error: format 'half' of the package 'half-agents' defines no FILES",
@@ -331,10 +339,12 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
         {"agentload.workloads": "rag = mine"},
         {"mine": "def generate(rng): ...\n"},
     )
-    done = agentload("trace", "generate", "rag", of=of, cwd=tmp_path)
+    done, other = agentload(
+        "trace generate rag", "trace generate mix sessions=2 -o mix.jsonl", of=of, cwd=tmp_path
+    )
     assert done.returncode == 1
     assert done.stderr == (
         "error: workload 'rag' is of agentload and of rag-agents: a name stands for one\n"
         "hint: pip uninstall rag-agents, or have it use another name\n"
     )
-    succeed("trace", "generate", "mix", "sessions=2", "-o", "mix.jsonl", of=of, cwd=tmp_path)
+    assert other.returncode == 0

@@ -96,7 +96,7 @@ def test_starts_that_are_assumed_of_are_told_once_and_those_that_were_seen_not_a
 @pytest.mark.parametrize("effect", [-0.045, -0.06])
 @pytest.mark.parametrize("others", [0, 2])
 @pytest.mark.parametrize("capacity", [False, True])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_the_interval_that_is_printed_is_the_one_that_decides(
     effect: float,
     others: int,

@@ -20,6 +20,8 @@ from agentload.cli import main
 
 HOUSE = Path(agentload.__file__).parent
 COMMAND = re.compile(r"agentload ((?:[a-z][a-z-]* )*)([^;,`]*)")
+NAMED = re.compile(r"agentload[ \\\n]")
+"""What a source has that names a command, also where the text goes on in its next line."""
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 FILLED = "X"
 
@@ -27,9 +29,11 @@ FILLED = "X"
 def messages() -> Iterator[tuple[str, str]]:
     """Yield every text of the package's sources but docstrings, with its place."""
     for path in sorted(HOUSE.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        source = path.read_text(encoding="utf-8")
+        if not NAMED.search(source):
+            continue
         others: set[ast.AST] = set()
-        for node in ast.walk(tree):
+        for node in ast.walk(ast.parse(source)):  # a node comes before its parts
             match node:
                 case ast.JoinedStr(values=parts):
                     others |= set(parts)
@@ -37,7 +41,6 @@ def messages() -> Iterator[tuple[str, str]]:
                     others.add(docstring)
                 case _:
                     pass
-        for node in ast.walk(tree):
             if node not in others and isinstance(node, ast.JoinedStr | ast.Constant):
                 yield f"{path.relative_to(HOUSE)}:{node.lineno}", _text(node)
 

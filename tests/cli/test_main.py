@@ -288,7 +288,11 @@ def test_a_verb_whose_standard_streams_are_closed_does_its_work(
 
 @pytest.mark.parametrize(
     ("shared", "mask", "modes"),
-    [("", 0o022, (0o700, 0o600)), ("", 0o000, (0o700, 0o600)), ("1", 0o027, (0o750, 0o640))],
+    [
+        pytest.param("", 0o022, (0o700, 0o600), marks=pytest.mark.slow),
+        ("", 0o000, (0o700, 0o600)),
+        ("1", 0o027, (0o750, 0o640)),
+    ],
 )
 def test_what_a_verb_writes_is_its_user_s_alone_unless_it_is_shared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: str, mask: int, modes: tuple[int, int]

@@ -494,6 +494,7 @@ def test_a_full_disk_is_an_error_with_a_hint_and_keeps_what_was_measured(
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_replay_imports_nothing_that_it_has_no_use_for(
     servers: Servers, trace: Path, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.forks import LASTING
@@ -89,6 +90,7 @@ def test_where_a_process_dies_its_tests_have_failed_and_the_others_go_on(tmp_pat
     assert last == f"{len(lost)} failed, {6 - len(lost)} passed"
 
 
+@pytest.mark.slow
 def test_the_first_failure_ends_all_where_that_is_asked_for(tmp_path: Path) -> None:
     # A process takes a file more than it is at, so one of three at least is begun elsewhere.
     code, last, _ = ran(tmp_path, "-x", a=FAILS, b=LONG, c=LONG, d=LONG)
@@ -111,6 +113,7 @@ def test_b(): pass
 BEGINS = "import pathlib\ndef test_a(): (pathlib.Path(__file__).parent / 'began').touch()\n"
 
 
+@pytest.mark.slow
 def test_what_takes_longest_begins_first(tmp_path: Path) -> None:
     kept = tmp_path / LASTING
     kept.parent.mkdir()
@@ -125,6 +128,7 @@ def test_what_is_known_to_take_long_is_there() -> None:
         assert f"def {test}" in (HOUSE / file).read_text(encoding="utf-8"), name
 
 
+@pytest.mark.slow
 def test_what_the_last_test_of_a_process_leaves_open_is_told(tmp_path: Path) -> None:
     leaves = "def test_a():\n    held = [open(__file__)]\n    held.append(held)\n"
     code, last, lines = ran(tmp_path, a=leaves)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import islice, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentload.errors import PlanError
@@ -258,6 +258,7 @@ def test_a_trace_without_sessions_is_refused() -> None:
 # --- what they hold ---
 
 
+@settings(max_examples=settings().max_examples // 4)
 @given(trace=traces(), arrivals=ARRIVALS, seed=SEEDS)
 def test_windows_play_to_their_end(trace: Trace, arrivals: Arrivals, seed: int) -> None:
     stock = steady(trace, load_of(arrivals))

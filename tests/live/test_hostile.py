@@ -3,6 +3,7 @@ nothing, and nothing is called ok that did not end well.
 """
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -40,6 +41,9 @@ LONG = {
     "text_without_end",
     "tokens_without_end",
     "comments_without_end",
+    "event_without_end",
+    "an_event_of_200000_lines",
+    "comments_of_2_mb_ahead_of_the_answer",
     "empty_deltas_without_end",
     "a_token_now_and_then_for_ever",
     "a_head_that_drips",
@@ -50,7 +54,16 @@ LONG = {
     "error_body_of_18_mb",
 }
 """Modes whose calls end by megabytes or by time limits, one after the other."""
+PATHS = ("interpreter", "thread")
 HASTY = Limits(connect_ns=3_000 * MS, first_ns=1_000 * MS, idle_ns=500 * MS, total_ns=1_500 * MS)
+
+
+def cases() -> Iterator[object]:
+    """Yield every mode on both paths; the fast tests take the one and the other in turn."""
+    for place, name in enumerate(MODES):
+        for number, path in enumerate(PATHS):
+            is_slow = name in LONG or number != place % 2
+            yield pytest.param(path, name, marks=pytest.mark.slow if is_slow else ())
 
 
 async def barrier(
@@ -106,9 +119,7 @@ async def rows_of(name: str) -> dict[str, list[CallRow]]:
     }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in MODES]
-)
+@pytest.mark.parametrize(("read_path", "name"), list(cases()), indirect=["read_path"])
 async def test_whatever_a_server_does_costs_its_own_calls_alone(name: str) -> None:
     rows = await rows_of(name)
     assert [row.status for row in rows["good"]] == ["ok"] * 4

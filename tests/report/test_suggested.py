@@ -88,8 +88,7 @@ def commands(text: str, *, is_kept: bool = False) -> Iterator[str]:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(name, marks=pytest.mark.slow if name in ("llama", "machines") else ())
-        for name in EXAMPLES
+        pytest.param(name, marks=() if name == "kernel" else pytest.mark.slow) for name in EXAMPLES
     ],
 )
 def example(
@@ -165,13 +164,8 @@ ADDED = {
 }
 
 
-@pytest.mark.parametrize(
-    "added_first",
-    [
-        pytest.param(each, id=name, marks=() if name.startswith("one task") else pytest.mark.slow)
-        for name, each in ADDED.items()
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("added_first", ADDED.values(), ids=ADDED)
 def test_what_is_missing_and_the_dry_run_of_its_command_are_one_forecast(
     added_first: tuple[tuple[str, ...], ...],
     tmp_path: Path,

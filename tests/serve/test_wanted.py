@@ -3,7 +3,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentload.model.trace import image_tokens
@@ -203,6 +203,7 @@ OTHERS = [
 FIELDS = st.sampled_from([*LENGTHS, *OTHERS])
 
 
+@settings(max_examples=settings().max_examples // 4)
 @given(st.dictionaries(FIELDS, JSON, max_size=6), st.sampled_from([chat, completion]))
 def test_whatever_json_comes_is_served_or_refused_never_crashed_on(
     fields: dict[str, object], read: Callable[..., Wanted]

@@ -396,11 +396,14 @@ def test_the_time_of_all_turns_is_printed_at_the_level_that_decides() -> None:
     assert estimate.level == 0.95
 
 
-def test_where_starts_leave_hardly_any_room_a_start_for_each_pair_is_asked_for_and_not_thousands_of_pairs() -> (
-    None
-):
+@pytest.mark.parametrize(
+    "step", [pytest.param(1, marks=pytest.mark.slow, id="every"), pytest.param(4, id="some")]
+)
+def test_where_starts_leave_hardly_any_room_a_start_for_each_pair_is_asked_for_and_not_thousands_of_pairs(
+    step: int,
+) -> None:
     evidence = compared(effect=-0.03, pairs=12, noise=QUIET, restarts=1)
-    cases = [assess(evidence, Policy(start_spread=0.001 * each)) for each in range(1, 30)]
+    cases = [assess(evidence, Policy(start_spread=0.001 * each)) for each in range(1, 30, step)]
     speeds = [(case, case.speed("fp8", None)) for case in cases]
     needs = [more_pairs(case, speed) for case, speed in speeds if speed]
     assert {type(need.step).__name__ for need in needs} == {"MorePairs", "Restarts"}

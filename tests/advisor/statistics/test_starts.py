@@ -112,7 +112,14 @@ def _by_matrices(
     return value, float(np.sqrt(weight @ (variance + (centre - value) ** 2)))
 
 
-@pytest.mark.parametrize(("k", "other", "covariates"), [(1, 1, 0), (3, 3, 1), (2, 4, 0), (3, 5, 2)])
+@pytest.mark.parametrize(
+    ("k", "other", "covariates"),
+    [
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((1, 1, 0), (2, 4, 0))),
+        (3, 3, 1),
+        (3, 5, 2),
+    ],
+)
 def test_the_grid_is_the_normal_model_point_by_point(
     k: int, other: int, covariates: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +141,7 @@ def test_the_grid_is_the_normal_model_point_by_point(
         assert (spread.value, spread.se) == pytest.approx(_by_matrices(pairs, SCALE), rel=1e-9)
 
 
-@pytest.mark.parametrize("pair", [0.06, 0.2])
+@pytest.mark.parametrize("pair", [0.06, pytest.param(0.2, marks=pytest.mark.slow)])
 def test_the_grid_reaches_as_far_as_pairs_scatter_and_knows_what_starts_of_equal_servers_showed(
     pair: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
