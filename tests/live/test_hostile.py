@@ -50,7 +50,6 @@ LONG = {
     "answers_when_nobody_else_comes",
     "text_of_15_mb_in_one_event",
     "answer_of_18_mb",
-    "event_without_end",
     "error_body_of_18_mb",
 }
 """Modes whose calls end by megabytes or by time limits, one after the other."""
