@@ -63,6 +63,7 @@ def test_what_agentload_imports_is_declared() -> None:
     assert strays("agentload", {"agentload", "advisor"} | CORE | optional) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["tests", "tools"])
 def test_what_tests_and_tools_import_is_declared(folder: str) -> None:
     own = {"agentload", "advisor", "benchmarks", "tests", "tools"}

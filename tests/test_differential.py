@@ -214,6 +214,8 @@ def test_arms_got_the_same_bytes_but_for_their_own_answers(
     assert all(len(found) == 1 and None not in found for found in hashes.values())
 
 
+@pytest.mark.slow
+@pytest.mark.alone
 def test_live_stamps_are_those_of_virtual_time(both: tuple[list[CallRow], list[CallRow]]) -> None:
     # Bounds for a busy machine; `make bench` prints how close they are on a quiet one.
     virtual = {row.request_id: row for row in both[1]}

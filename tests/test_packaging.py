@@ -67,6 +67,7 @@ def elsewhere(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "bin"
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_both_packages_their_types_and_the_data(wheel: Path) -> None:
     files = set(zipfile.ZipFile(wheel).namelist())
     assert {"agentload/py.typed", "advisor/py.typed", "agentload/cli/main.py"} <= files
@@ -98,6 +99,7 @@ def test_the_wheel_holds_both_packages_their_types_and_the_data(wheel: Path) -> 
     )
 
 
+@pytest.mark.slow
 def test_the_installed_command_runs_from_any_folder(elsewhere: Path, tmp_path: Path) -> None:
     assert (
         succeed(elsewhere / "agentload", "--version", cwd=tmp_path) == f"agentload {__version__}\n"

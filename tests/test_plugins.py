@@ -183,6 +183,7 @@ def succeed(*lines: str, of: Path, cwd: Path) -> list[str]:
     return [done.stdout for done in found]
 
 
+@pytest.mark.slow
 def test_an_installed_package_adds_a_workload_an_importer_and_an_exporter(
     outside: Path, tmp_path: Path
 ) -> None:

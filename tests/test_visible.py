@@ -21,6 +21,7 @@ def test_what_acts_on_a_reader_is_seen_and_does_nothing() -> None:
     )
 
 
+@pytest.mark.slow
 def test_no_character_of_a_control_category_passes() -> None:
     passed = {
         chr(code)

@@ -4,9 +4,9 @@ The servers write down which answers left them whole. Of those that were complet
 last second of a run (and what a busy machine takes to wake the client) none may be missing,
 none may be there twice, and what was killed resumes: a replay, questions and a decision with
 `--resume`, a sweep with `--into`, a job with its next execution, a load with the next load.
-`stages` is a decision that measures capacity, killed as often in each stage that it comes to (a
-small pool settles it before it asks about accuracy at length), or in those that
-`--stages` names: trials are kept as a whole, so those that were under way are lost.
+`stages` is a decision that ends with capacity, as its load fills a small pool, and `answers` one
+that asks about accuracy, as its load leaves room: both are killed as often in each of their stages,
+or in those that `--stages` names. Trials are kept as a whole: those that were under way are lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -47,9 +47,9 @@ from agentload.tracefile.files import write
 from agentload.verdict.policy import DECISION
 from tests.store.rows import block_row, call, run_row
 
-Verb = Literal["replay", "workers", "eval", "sweep", "decide", "stages", "watch", "load"]
+Verb = Literal["replay", "workers", "eval", "sweep", "decide", "stages", "answers", "watch", "load"]
 AGENTLOAD: Final = (sys.executable, "-m", "agentload")
-DECISIONS: Final = frozenset({"decide", "stages"})
+DECISIONS: Final = frozenset({"decide", "stages", "answers"})
 A_RUN: Final = 8
 """Kills of one run, before it may come to its end."""
 CALLS: Final = 30_000
@@ -69,16 +69,27 @@ runpy.run_module("agentload", run_name="__main__")
 
 A client that is late ends no decision, so a busy machine comes to the last stage too.
 """
-STAGES: Final[tuple[Criterion, ...]] = tuple(
-    each for each in get_args(Criterion) if each not in ("checks", "step times")
-)
-"""Criteria in which `stages` kills: no run is there yet in the checks, and it has no twins."""
-SLOWER: Final = 8.0
-"""How much longer the steps of the arm in use take: a few pairs settle speed for the other."""
+
+
+class World(NamedTuple):
+    """A decision that comes to the stages in which it is killed."""
+
+    stages: tuple[Criterion, ...]
+    slower: float
+    """How much longer the steps of the arm in use take: a few pairs settle speed for the other."""
+    agents: int
+    """Agents at the peak."""
+
+
+WORLDS: Final[Mapping[Verb, World]] = {
+    # These agents fill the pool, so load counts.
+    "stages": World(("service level", "canary", "screen", "speed", "capacity"), 8.0, 16),
+    "answers": World(("accuracy",), 2.0, 8),
+}
+"""No run is there yet in the checks, and no world has twins: step times are not asked."""
+STAGES: Final = tuple(stage for world in WORLDS.values() for stage in world.stages)
 POOL_TOKENS: Final = 16_384
 PREFIX_TOKENS: Final = 1_500
-PEAK: Final = 16
-"""Pool of an arm, prefix of a session, agents at the peak: these fill the pool, so load counts."""
 TRIED: Final = frozenset({"service level", "capacity"})
 """Criteria whose calls no run keeps, only what came of a trial."""
 ENDING_S: Final = 900.0
@@ -137,11 +148,11 @@ def killed(
     folder: Path,
     seed: int,
     a_run: int = A_RUN,
-    stages: Sequence[Criterion] = STAGES,
+    stages: Sequence[Criterion] = (),
 ) -> Count:
     """Kill a verb *number* times, each of its runs *a_run* times, or thrice as often in stages."""
-    a_run *= 3 if verb == "stages" else 1
-    most = Counter[str](dict.fromkeys(stages, math.ceil(number / len(stages))))
+    a_run *= 3 if verb in WORLDS else 1
+    most = Counter[str](dict.fromkeys(stages, math.ceil(number / max(1, len(stages)))))
     rng, count = Random(f"{seed} {verb}"), Count()
     if verb == "load":
         _loads(number, folder, rng, count)
@@ -161,7 +172,7 @@ def killed(
                 if was_killed:
                     kills_ns.append(time.monotonic_ns())
                     count.stages.update(each.criterion for each in _looks(database)[-1:])
-                elif verb == "stages":
+                elif verb in WORLDS:
                     break  # it came to its end, and comes to no stage any more
             done = completed([*command, *_on(verb, database)])
             if not _has_ended(verb, done):
@@ -203,7 +214,7 @@ def _sent(folder: Path, tried: Sequence[LookSpan]) -> Iterator[tuple[str, int]]:
 
 def _due(verb: Verb, database: Path, rng: Random, wanted: Counter[str]) -> Callable[[], bool]:
     """Return what says when the random time until a kill starts: half of the kills come early."""
-    if verb == "stages":
+    if verb in WORLDS:
         return partial(_is_wanted_stage, database, wanted, len(_looks(database)))
     if journalled_runs(database) and rng.random() < 0.5:
         return _at_once
@@ -290,7 +301,7 @@ def _has_ended(verb: Verb, done: subprocess.CompletedProcess[str]) -> bool:
     match verb:
         case "watch":
             return done.returncode in (0, 3)
-        case "decide" | "stages" if "this machine cannot measure" in done.stderr:
+        case "decide" | "stages" | "answers" if "this machine cannot measure" in done.stderr:
             return done.returncode == 1
         case _:
             return done.returncode == 0
@@ -302,9 +313,9 @@ def _servers(folder: Path, verb: Verb) -> Iterator[str]:
     # At high speed a decision ends, as it cannot separate chunks.
     speed = 3.0 if verb in DECISIONS else 20.0
     arms = arms_of("llama-3.1-8b-h100", ["bf16", "fp8"])
-    if verb == "stages":
+    if world := WORLDS.get(verb):
         in_use, other = map(_with_small_pool, arms)
-        arms = (slower_arm(in_use, SLOWER), other)
+        arms = (slower_arm(in_use, world.slower), other)
     with start(arms, ServerOptions(noise=False, speed=speed, truth=truth)) as servers:
         yield ",".join(f"{arm}={url}" for arm, url in servers.urls.items())
 
@@ -317,6 +328,7 @@ def _with_small_pool(arm: ArmProfile) -> ArmProfile:
 
 def _command(verb: Verb, endpoints: str, database: Path) -> list[str]:
     at = ["--endpoints", endpoints, "--db", str(database)]
+    report = str(database.parent / "report")
     match verb:
         case "replay" | "workers":
             workers = ["--workers", "2" if verb == "workers" else "1"]
@@ -353,20 +365,15 @@ def _command(verb: Verb, endpoints: str, database: Path) -> list[str]:
                 "--output",
                 "64",
             ]
-        case "decide" | "stages":
-            more = "--budget 3m"
-            if verb == "stages":
-                more = f"--budget 90m --slo ttft=2s,tpot=50ms --agents {PEAK}"
-                more += " --sessions 4 --duration 2s"
-            return [
-                *([sys.executable, "-c", QUICK_STAGES] if verb == "stages" else AGENTLOAD),
-                "decide",
-                str(_trace(database.parent, prefix=PREFIX_TOKENS if verb == "stages" else 100)),
-                *at,
-                *more.split(),
-                "-o",
-                str(database.parent / "report"),
-            ]
+        case "decide":
+            trace = str(_trace(database.parent))
+            return [*AGENTLOAD, "decide", trace, *at, "--budget", "3m", "-o", report]
+        case "stages" | "answers":
+            trace = str(_trace(database.parent, prefix=PREFIX_TOKENS))
+            more = f"--budget 90m --slo ttft=2s,tpot=50ms --agents {WORLDS[verb].agents}"
+            more += " --sessions 4 --duration 2s"
+            quick = (sys.executable, "-c", QUICK_STAGES)
+            return [*quick, "decide", trace, *at, *more.split(), "-o", report]
         case "watch":
             entry = {
                 "traces": [str(_trace(database.parent))],
@@ -495,7 +502,9 @@ def main() -> int:
     for place, verb in enumerate(asked.verbs):
         number = asked.number // len(asked.verbs) + (place < asked.number % len(asked.verbs))
         with TemporaryDirectory(prefix="agentload-") as folder:
-            count = killed(verb, number, folder=Path(folder), seed=asked.seed, stages=asked.stages)
+            own = WORLDS[verb].stages if verb in WORLDS else ()
+            stages = [each for each in own if each in asked.stages]
+            count = killed(verb, number, folder=Path(folder), seed=asked.seed, stages=stages)
         clean = clean and count.is_clean
         print(
             f"{verb}: {count.kills} kills, {count.answers:,} answers, {len(count.lost)} "

@@ -13,6 +13,7 @@ from tests.advisor.grading import Cell, crossed, graded, is_opposite, is_wrong, 
 PLAIN = Cell(world="plain", starts="one start", size="six pairs")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "world",
     [
@@ -87,6 +88,7 @@ def test_a_promise_is_broken_by_what_is_surely_too_much_and_not_by_one_cell_in_m
     assert cells(10, 1)[0].least > 0.05 > cells(9, 1)[0].least
 
 
+@pytest.mark.slow
 def test_the_table_has_a_line_for_every_size_and_the_program_says_whether_a_promise_broke() -> None:
     written: list[str] = []
     assert main(["--draws", "3", "--world", "plain", "--processes", "1"], written.append) == 0

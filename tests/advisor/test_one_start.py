@@ -11,6 +11,7 @@ from advisor.statistics.planning import planned_level
 from tests.advisor.one_start import drawn, ps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "starts", [1, 4, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 8))]
 )

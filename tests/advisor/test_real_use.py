@@ -71,6 +71,7 @@ def test_the_first_screen_shows_a_decision_of_each_kind() -> None:
     ] == list(said)
 
 
+@pytest.mark.slow
 def test_one_command_plans_speed_capacity_and_answers_within_a_budget(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

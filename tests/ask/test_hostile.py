@@ -166,6 +166,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asker_module, "RETRIES", 0)
 
 
+@pytest.mark.slow
 async def test_an_answer_that_cannot_be_is_a_failed_question_that_says_why(tmp_path: Path) -> None:
     found = await asked_all({name: saying(each) for name, each in BODIES.items()}, tmp_path)
     wrong = {name: problem(each) for name, each in found.items()}

@@ -142,6 +142,7 @@ def replace_fails(of: Counting, fails_at: int) -> Counting:
     return of
 
 
+@pytest.mark.slow
 async def test_servers_that_take_turns_are_compared_with_what_the_reference_said() -> None:
     together, apart = screening(), screening()
     await together.ask({"bf16": source(), "fp8": source(error=0.3)})

@@ -198,6 +198,7 @@ def test_what_starts_add_is_found_beside_the_scatter_of_pairs_and_bounded_in_mos
     assert spread_of([[(0, 1.0), (0, 1.1)]]) is None
 
 
+@pytest.mark.slow
 @pytest.mark.loopback
 def test_a_command_beyond_its_time_hears_ctrl_c_and_what_it_leaves_behind_is_ended(
     tmp_path: Path,

@@ -61,6 +61,7 @@ def test_a_script_of_faults_is_checked_before_any_server_starts(tmp_path: Path) 
         emulate("llama-3.1-8b-h100", port=0, faults=script)
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_all_servers_without_a_word(spawn: Spawn) -> None:
     process = spawn(
         [sys.executable, "-m", "agentload", "emulate", "llama-3.1-8b-h100", "--port", "0"]

@@ -157,6 +157,7 @@ def test_what_every_arm_answered_is_not_asked_again(
     )
 
 
+@pytest.mark.slow
 def test_questions_to_servers_that_run_only_while_they_are_asked_are_resumed(
     agentload: Agentload, tmp_path: Path
 ) -> None:

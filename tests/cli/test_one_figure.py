@@ -72,6 +72,7 @@ def unlike(screen: str, advice: str, found: dict[str, Any]) -> dict[str, object]
     return differ
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -315,6 +315,7 @@ def test_ctrl_c_stores_what_was_measured_exits_130_and_resume_plays_the_rest(
     assert_whole(tmp_path, run)
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_a_silent_server_is_asked_who_it_is_ends_at_once(
     trace: Path, tmp_path: Path, spawn: Spawn
 ) -> None:

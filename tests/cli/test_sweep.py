@@ -18,6 +18,7 @@ SWEPT = (516.0, 1028.0, 2052.0)
 """Contexts of a sweep of 512, 1k and 2k, in the middle of an answer of 8 tokens."""
 
 
+@pytest.mark.slow
 @pytest.mark.loopback
 def test_a_context_sweep_is_a_run_whose_evidence_has_the_lines_of_each_arm(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -143,6 +143,7 @@ def test_looks_are_those_of_a_decision_up_to_the_items_that_may_be_asked() -> No
     assert looks(extend(STUDY, items=500)) == (30, 120, 160, 220, 300, 400, 500)
 
 
+@pytest.mark.slow
 def test_the_forecast_says_that_a_small_loss_ends_undecided_in_a_third_of_the_runs() -> None:
     found = likely(ITEMS, margin=0.03, together=1)
     assert 0.55 < found["1 pp worse"].safe < 0.75
@@ -150,6 +151,7 @@ def test_the_forecast_says_that_a_small_loss_ends_undecided_in_a_third_of_the_ru
     assert found["10 pp worse"].mean_items <= 300
 
 
+@pytest.mark.slow
 def test_answers_that_differ_together_are_expected_to_take_more_items() -> None:
     alone, shared = (
         likely(ITEMS, margin=0.03, together=together)["equally accurate"] for together in (1, 4)

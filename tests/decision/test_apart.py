@@ -215,6 +215,7 @@ def test_a_budget_that_has_no_time_for_an_arm_by_itself_is_refused_with_one_that
     assert error.value.hint == "--budget 6m"
 
 
+@pytest.mark.slow
 def test_a_forecast_is_of_the_arms_that_are_left_and_says_who_is_compared_first(
     tmp_path: Path,
 ) -> None:

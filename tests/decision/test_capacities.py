@@ -14,6 +14,7 @@ def test_three_draws_show_a_quarter_more_agents_in_some_deployments() -> None:
     assert sum(each.state == "yes" for each in found) >= 3
 
 
+@pytest.mark.slow
 def test_twelve_draws_show_a_quarter_more_agents_more_often_than_not() -> None:
     found = [graded(1.25, OF_POPULATION, seed, draws=12) for seed in range(12)]
     assert sum(each.state == "yes" for each in found) >= 7

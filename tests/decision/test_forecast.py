@@ -49,6 +49,7 @@ def foretold(
     return forecast(price, terms)
 
 
+@pytest.mark.slow
 @given(budget=st.floats(30, 2000))
 def test_what_is_promised_fits_into_the_budget(budget: float) -> None:
     looks = foretold(budget)
@@ -56,6 +57,7 @@ def test_what_is_promised_fits_into_the_budget(budget: float) -> None:
     assert all(0 <= chance <= 1 for each in looks for _, chance in each.chances)
 
 
+@pytest.mark.slow
 @given(budget=st.floats(30, 1000), larger=st.floats(1.7, 20))
 def test_a_budget_that_is_much_larger_promises_no_less(budget: float, larger: float) -> None:
     """A third goes to pairs, and a seventh to step times: what one
@@ -79,12 +81,14 @@ def test_the_least_that_says_anything_is_priced_even_where_the_budget_is_too_sma
     )
 
 
+@pytest.mark.slow
 def test_one_start_a_pair_settles_what_one_start_cannot() -> None:
     once, each_pair = (dict(foretold(300, starts=starts)[0].chances) for starts in (1, None))
     assert once["6% faster"] < 0.15
     assert each_pair["6% faster"] > 0.7
 
 
+@pytest.mark.slow
 def test_more_replicas_settle_more() -> None:
     chances = [dict(gains_shown(0.03, pairs=16, starts=starts))["6% faster"] for starts in (1, 4)]
     assert chances[1] > 2 * chances[0]
@@ -99,6 +103,7 @@ def test_every_look_may_show_a_gain_and_rivals_share_the_error() -> None:
         assert all(mine[1] < theirs[1] for mine, theirs in zip(one, other, strict=True))
 
 
+@pytest.mark.slow
 def test_servers_that_start_alike_settle_what_others_leave_open() -> None:
     alike, usual = (
         dict(gains_shown(0.03, pairs=12, starts=1, start_spread=spread)) for spread in (0.0, 0.015)

@@ -111,6 +111,7 @@ def test_the_ledger_of_a_lighter_run_keeps_checks_answers_and_what_was_spent(
     assert ledger(tmp_path / "x.duckdb", third.run) == third
 
 
+@pytest.mark.slow
 def test_answers_are_kept_under_a_lighter_load_and_the_time_that_they_took(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def test_changes_on_twins_are_kept_beside_a_run_and_the_last_of_each_load_counts
         assert twin_changes(run_view(connection, "r")) == others
 
 
+@pytest.mark.slow
 def test_twins_bound_a_change_and_each_call_weighs_the_same() -> None:
     study = Search(
         traces=(TraceRef(path="demo-chat"),),

@@ -197,6 +197,7 @@ def test_kinds_take_turns_and_equal_seeds_draw_equal_deployments() -> None:
     assert drawn != [planted(number, 28) for number in range(2 * len(KINDS))]
 
 
+@pytest.mark.slow
 def test_hours_of_a_load_tell_how_much_longer_turns_take() -> None:
     deployment = replace(
         PLAIN, trace="demo-chat", times=dict.fromkeys((*planting.ALL_STEPS, "batch8_ms"), 1.2)

@@ -145,6 +145,7 @@ def test_step_times_lie_beside_the_run_and_are_none_of_its_evidence(
     assert [each.name for each in evidence.workloads] == ["chat"]
 
 
+@pytest.mark.slow
 def test_twins_have_the_step_times_that_made_the_run_without_having_been_told_any(
     played: tuple[LoadTrials, list[str]],
 ) -> None:

@@ -145,6 +145,7 @@ def test_dispatcher_properties(
     assert play(plan, serve, prepares=prepares) == log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "calls", [10_000, pytest.param(100_000, marks=[pytest.mark.slow, pytest.mark.alone])]
 )

@@ -77,6 +77,7 @@ def fed_for(framing: Framing, piece: bytes, *, total: int) -> None:
         framing.feed(piece)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "piece",
     [
@@ -123,6 +124,7 @@ def test_an_event_that_is_named_error_is_told_from_others() -> None:
     )
 
 
+@pytest.mark.slow
 def test_an_event_of_many_lines_takes_the_memory_of_its_text() -> None:
     framing = Framing()
     tracemalloc.start()

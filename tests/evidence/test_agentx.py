@@ -98,6 +98,7 @@ def judged(
 SIMULATED = "simulate --profile llama-3.1-8b-h100 --arms bf16"
 
 
+@pytest.mark.slow
 def test_the_preset_runs_whole_in_virtual_time_and_is_valid(
     tmp_path: Path, trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.mark.slow
 def test_nothing_is_beyond_a_limit_that_is_not_on_its_list(whole: Part, name: str) -> None:
     assert missing(lists(whole)[name], read(HOUSE, name)) == {}
 

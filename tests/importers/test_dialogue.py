@@ -3,6 +3,7 @@
 from functools import partial
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -240,6 +241,7 @@ def test_every_prompt_has_the_length_that_was_counted_and_shares_what_the_source
         assert dialogue.intake.source.ratio == ideal_of([session], 16)
 
 
+@pytest.mark.slow
 def test_a_call_costs_what_it_adds_however_long_the_conversation_is() -> None:
     """Each new piece is compared with nothing; with
     all before it, ten times the calls took a hundred times as long.

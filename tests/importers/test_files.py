@@ -151,6 +151,7 @@ def test_a_table_without_a_needed_column_is_refused(tmp_path: Path) -> None:
         list(rows(written(tmp_path / "t.csv", "a,b\n1,2\n"), Row, ImportNotes()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

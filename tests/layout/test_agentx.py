@@ -114,6 +114,7 @@ def test_no_two_plays_of_a_tree_share_content(trace: Trace) -> None:
                     assert keys.setdefault(segment.key, name) == name
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(trace=traces())
 def test_every_block_primes_first_and_plays_to_its_end(trace: Trace) -> None:
@@ -130,6 +131,7 @@ def test_every_block_primes_first_and_plays_to_its_end(trace: Trace) -> None:
     assert end.drain_ns >= end.primed_ns + QUICK.lasts_s * S
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(trace=traces())
 def test_no_more_trees_are_under_way_than_there_are_slots(trace: Trace) -> None:

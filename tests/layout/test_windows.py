@@ -436,6 +436,7 @@ def test_what_arrives_keeps_its_distance_from_the_clock() -> None:
     assert (begins.due_ns - 2 * S) / S == pytest.approx(15.0 - at_s, abs=0.05)
 
 
+@pytest.mark.slow
 def test_a_window_of_many_arrivals_takes_time_in_proportion_to_them() -> None:
     def seconds(arrivals: int) -> float:
         sessions = (talk(f"s{place}", 1.0, start_s=float(place)) for place in range(arrivals))
@@ -456,6 +457,7 @@ def test_a_session_of_many_turns_is_laid_out_in_proportion_to_them() -> None:
     assert seconds(6_000) < 24 * seconds(750)
 
 
+@pytest.mark.slow
 @given(trace=traces(), sessions=st.integers(1, 4))
 def test_what_windows_hold_grows_with_sessions(trace: Trace, sessions: int) -> None:
     few, more = (

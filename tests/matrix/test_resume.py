@@ -132,6 +132,7 @@ def test_a_sweep_that_was_cut_short_is_asked_for_the_pairs_that_are_left(tmp_pat
     assert (pairs_of(verbs.studies[0]), verbs.runs[0]) == (1, "r1")
 
 
+@pytest.mark.slow
 def test_a_sweep_of_other_lengths_is_another_sweep(tmp_path: Path) -> None:
     """The pairs of the first are no pairs of the
     second, neither when it begins nor when it goes on.

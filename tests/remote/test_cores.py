@@ -10,6 +10,7 @@ from agentload.remote.cores import cores
 from tests.remote.fleet import simulated
 
 
+@pytest.mark.slow
 def test_simulations_on_other_cores_are_equal_to_those_here_and_come_in_their_order() -> None:
     with cores(processes=2) as pool:
         assert list(pool.map(simulated, range(3))) == [simulated(seed) for seed in range(3)]

@@ -78,6 +78,7 @@ async def test_a_closed_loop_is_divided_and_its_sessions_are_all_played() -> Non
     assert in_flight <= 4
 
 
+@pytest.mark.slow
 async def test_a_process_that_dies_ends_the_run_with_its_block_invalid_and_what_the_others_measured_kept() -> (
     None
 ):

@@ -71,6 +71,7 @@ def test_the_reference_is_the_users_to_choose(runs: Runs) -> None:
         advise(database, run, setting=Setting(), reference="int4")
 
 
+@pytest.mark.slow
 def test_a_profile_that_is_gone_is_a_caveat_and_one_that_was_asked_for_an_error(
     runs: Runs, tmp_path: Path
 ) -> None:

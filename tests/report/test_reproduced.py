@@ -78,6 +78,7 @@ def again(first: Path, folder: Path) -> None:
         typed(folder, *shlex.split(each)[1:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -99,6 +100,7 @@ def test_a_run_in_virtual_time_is_the_same_to_the_last_figure(
     assert page(second) == page(first)
 
 
+@pytest.mark.slow
 @pytest.mark.loopback
 def test_a_live_run_that_was_given_more_sends_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

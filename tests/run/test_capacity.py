@@ -54,6 +54,7 @@ def begun(folder: Path) -> Path:
     return database
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("searches", [8, pytest.param(24, marks=pytest.mark.slow)])
 def test_the_interval_of_a_search_covers_what_a_long_run_would_find(searches: int) -> None:
     # Draws of sessions move where a trial breaks by 15%; a
@@ -243,6 +244,7 @@ def long_sessions() -> Trace:
     return Trace(header=Header(name="t"), sessions=own)
 
 
+@pytest.mark.slow
 def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_stay() -> None:
     trace = long_sessions()
     study = Search(

@@ -95,6 +95,7 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> float:
     return change(played(tmp_path_factory.mktemp("truth"), swap=False, slowness={}))[1]
 
 
+@pytest.mark.slow
 def test_without_a_swap_the_arm_is_blamed_for_its_machine_and_the_advisor_says_so(
     tmp_path: Path, truth: float
 ) -> None:
@@ -133,6 +134,7 @@ def test_with_a_swap_the_true_difference_comes_back(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slowness", [SLOWNESS, {"m1": 1.08, "m2": 1.0}])
 @pytest.mark.parametrize("swap", [False, True])
 def test_two_copies_of_one_arm_are_never_avoided_or_used_for_their_machine(

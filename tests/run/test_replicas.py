@@ -127,6 +127,7 @@ def test_one_server_behind_two_urls_and_a_replica_that_is_another_server_are_nam
     assert not list(tmp_path.glob("x.journal/*/*"))
 
 
+@pytest.mark.slow
 def test_replicas_that_one_side_lacks_are_left_out_and_said(
     urls: tuple[str, ...], tmp_path: Path
 ) -> None:

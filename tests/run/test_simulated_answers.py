@@ -113,6 +113,7 @@ def test_what_a_profile_cannot_answer_is_refused(tmp_path: Path) -> None:
         answers_of(extend(ASKED, aa="x"), StudyPlace(database=tmp_path / "x.duckdb"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("profile", "task", "recovery"),
     [
@@ -166,6 +167,7 @@ def test_without_noise_the_published_scores_and_what_is_kept_of_their_area_come_
         )
 
 
+@pytest.mark.slow
 def test_kimis_published_scores_say_what_their_loss_is_to_a_margin(tmp_path: Path) -> None:
     database = tmp_path / "x.duckdb"
     lengths = (8192, 16384, 32768, 65536, 131_072, 262_144)

@@ -62,6 +62,7 @@ def test_each_arm_has_a_server_of_its_own_until_stopped(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_server_ends_by_itself_when_its_parent_is_killed(spawn: Spawn) -> None:
     parent = spawn([sys.executable, "-c", PARENT])
     assert parent.stdout

@@ -303,6 +303,7 @@ def test_ctrl_c_during_a_query_stays_ctrl_c(tmp_path: Path) -> None:
             stopped(opened)
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_any_instant_leaves_no_file_attached_and_stays_ctrl_c(tmp_path: Path) -> None:
     path = tmp_path / "x.duckdb"
     with writing(path):

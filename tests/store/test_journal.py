@@ -327,6 +327,7 @@ with Writer(Path(sys.argv[1])) as journal:
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_noticed_while_all_rows_still_fit(tmp_path: Path) -> None:
     path = tmp_path / "a.journal"
     done = subprocess.run(

@@ -186,6 +186,7 @@ with journal.Writer(Path(sys.argv[1])) as writer:
 """
 
 
+@pytest.mark.slow
 def test_kill_9_costs_at_most_what_was_measured_within_the_last_flush_interval(
     tmp_path: Path,
 ) -> None:
@@ -224,6 +225,7 @@ loader.load([Path(sys.argv[1])], Path(sys.argv[2]))
 """
 
 
+@pytest.mark.slow
 def test_a_load_killed_anywhere_is_completed_by_the_next(tmp_path: Path) -> None:
     journal = write(
         tmp_path / "a.journal", [*ONE_OF_EACH, *(call(number) for number in range(10, 2010))]

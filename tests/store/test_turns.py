@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,6 +72,7 @@ def turns(draw: st.DrawFn, number: int) -> list[CallRow]:
     return [*attempts[:-1], replace(attempts[-1], status=draw(st.sampled_from(["ok", "reset"])))]
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(st.data())
 def test_the_view_says_of_every_row_what_the_functions_say(data: st.DataObject) -> None:

@@ -64,6 +64,7 @@ def test_any_study_is_the_same_from_the_database_and_from_its_command_line(study
     assert build_study(*split(argv(study))) == study
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_simulated_run_can_be_laid_out_again_from_what_it_stored(
     shape: str, tmp_path: Path
@@ -85,6 +86,7 @@ def test_a_simulated_run_can_be_laid_out_again_from_what_it_stored(
         assert second.arms == first.arms
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape", ["blocks", "benchmark", "windows", "windows of arrivals", "windows as recorded"]
 )

@@ -93,6 +93,7 @@ def test_prompt_and_answer_fill_the_context_and_never_more(
     assert context - (320 if item.tools else 260) <= used <= context
 
 
+@pytest.mark.slow
 @given(NAMES, SEEDS, st.sampled_from((16_384, 131_072)))
 @settings(max_examples=20)
 def test_long_contexts_are_filled_to_a_hundredth(name: str, seed: int, context: int) -> None:

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tools.kills import Stored, Verb, completed, killed, twice_of
+from agentload.model.rows import ProbeRow
+from agentload.store.journal import Writer
+from agentload.store.places import journal_folder
+from agentload.verdict.policy import DECISION
+from tools.kills import Stored, Verb, asked_again, completed, killed, twice_of
 
 pytestmark = pytest.mark.loopback
 
@@ -24,6 +28,28 @@ def test_a_call_is_twice_only_in_one_run() -> None:
     carried = [Stored("first", "c1"), Stored("second", "c1")]
     assert twice_of(carried) == []
     assert twice_of([*carried, Stored("second", "c1")]) == ["c1"]
+
+
+def _ended(number: int) -> ProbeRow:
+    return ProbeRow(
+        run_id="r1",
+        arm="fp8",
+        probe="decision",
+        at_ns=number,
+        settings="{}",
+        outcome="asked",
+        detail=f'{{"stage": {{"criterion": "speed", "amount": {number}}}}}',
+    )
+
+
+def test_a_question_that_came_to_its_end_twice_is_asked_again(tmp_path: Path) -> None:
+    database = tmp_path / "x.duckdb"
+    with Writer(journal_folder(database, "r1") / f"{DECISION}.journal") as writer:
+        for number in (1, 2, 1):
+            writer.append(_ended(number))
+    (again,) = asked_again(database)
+    assert again.startswith("asked 2 times: r1: ")
+    assert "'amount': 1" in again
 
 
 @pytest.mark.slow

@@ -58,6 +58,7 @@ def test_a_room_is_judged_by_the_nearest_tests_that_mirror_it() -> None:
     assert judges(HOUSE, "builtin") == Path("tests/test_builtin.py")
 
 
+@pytest.mark.slow
 def test_a_mutant_is_killed_by_the_test_that_holds_it_and_the_tree_stays_as_it_was(
     tmp_path: Path,
 ) -> None:

@@ -167,6 +167,7 @@ def test_what_is_nested_just_too_deeply_to_be_kept_is_named_with_its_line(
         assert ("t.jsonl:2: not JSON: maximum recursion depth exceeded") in error.message  # noqa: PT017
 
 
+@pytest.mark.slow
 def test_a_compressed_line_without_end_is_refused_at_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

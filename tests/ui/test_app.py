@@ -353,6 +353,7 @@ async def test_a_report_is_made_when_it_is_asked_for_and_kept(
         ) == (True, True, False, False)
 
 
+@pytest.mark.slow
 async def test_pages_do_not_wait_for_reports_that_wait_for_each_other(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

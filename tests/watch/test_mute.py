@@ -99,6 +99,7 @@ def jobs_file(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 async def test_the_verb_mutes_and_the_page_says_so_in_grey(
     jobs_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -89,6 +89,7 @@ def sessions_as_made_by(python: str) -> str:
     ).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [pytest.param("3.12", marks=pytest.mark.slow), "3.13", "3.14"])
 def test_equal_seeds_give_equal_sessions_on_every_python(version: str) -> None:
     python = python_of(version)
@@ -212,6 +213,7 @@ def test_a_turn_may_ask_for_effort_and_for_json() -> None:
     } == {1}
 
 
+@pytest.mark.slow
 def test_few_tenants_make_most_calls() -> None:
     _, sessions = made("chat", sessions=400)
     profiles = sorted(

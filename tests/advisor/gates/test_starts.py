@@ -208,6 +208,7 @@ def test_servers_without_noise_have_no_trend() -> None:
     assert list(no_trend.check(evidence, Policy())) == []
 
 
+@pytest.mark.slow
 def test_runs_without_a_trend_are_seldom_said_to_have_one() -> None:
     assert (
         sum(

@@ -191,6 +191,7 @@ def test_what_lies_beyond_the_contexts_of_a_workload_is_no_verdict_on_it_unless_
     assert decide(replace(evidence, canary=LENGTHS), PLANNED).server[0].verdict == "avoid"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.0, 0.3])
 def test_a_sound_arm_whose_answers_flip_both_ways_is_never_called_broken(
     correlation: float,

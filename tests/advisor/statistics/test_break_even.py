@@ -109,6 +109,7 @@ def test_each_truth_gives_its_shape_in_most_runs(
     assert shapes.most_common(1)[0][0] == expected, shapes
 
 
+@pytest.mark.slow
 def test_the_set_covers_the_true_break_even_about_as_often_as_it_says() -> None:
     rng = np.random.default_rng(11)
     truth, covered, runs = (6.58 - 6.44) / (4.37e-5 - 2.37e-5), 0, 400

@@ -28,6 +28,7 @@ def _line(intercept: float, slope: float, seed: int = 1, noise: float = 0.01) ->
     return found
 
 
+@pytest.mark.slow
 def test_the_slope_is_recovered_covered_and_turned_into_bandwidth() -> None:
     lines = [_line(6.44, 4.37e-5, seed) for seed in range(200)]
     slopes = [each.slope_ms_per_token for each in lines]
@@ -43,6 +44,7 @@ def test_the_slope_is_recovered_covered_and_turned_into_bandwidth() -> None:
     assert np.mean([each.straight for each in lines]) > 0.9
 
 
+@pytest.mark.slow
 def test_the_weighted_fit_is_statsmodels_weighted_fit() -> None:
     sm = import_module("statsmodels.api")
     points = ITL_MS["llama-h100", "bf16"]
@@ -112,6 +114,7 @@ def test_the_prefill_curve_is_recovered_from_cached_and_cold_prompts() -> None:
         assert estimate.value == pytest.approx(true, rel=0.12)
 
 
+@pytest.mark.slow
 def test_three_pairs_cover_the_prefill_curve_as_often_as_they_claim() -> None:
     rng = np.random.default_rng(5)
     tokens = np.tile(np.geomspace(2000, 60_000, 6), 3)

@@ -24,6 +24,7 @@ def test_equal_arms_are_as_accurate_after_few_items(flips: float, most: int) -> 
     assert found.worse == 0
 
 
+@pytest.mark.slow
 def test_at_the_margin_hardly_any_sequence_is_wrong() -> None:
     # 2.5% by simulation of 20,000; two standard errors of a thousand draws above it.
     found = ends(
@@ -42,6 +43,7 @@ def test_at_the_margin_hardly_any_sequence_is_wrong() -> None:
     )
 
 
+@pytest.mark.slow
 def test_eight_questions_a_context_read_a_quarter_of_the_contexts() -> None:
     alone = ends(
         LOOKS, AnswerTruth(flips=0.1, change=0.0), margin=0.03, level=PLANNED_ANSWERS, draws=300

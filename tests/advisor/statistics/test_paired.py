@@ -22,6 +22,7 @@ def _change(reference: Calls, arm: Calls, *, scale: float = 0.0) -> Spread:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "pairs"),
     [
@@ -245,6 +246,7 @@ def test_two_pairs_are_no_evidence() -> None:
     assert paired.change(table, scale=0.0) is None
 
 
+@pytest.mark.slow
 def test_a_mix_is_the_weighted_mean_of_its_classes_and_covers_the_truth() -> None:
     rng = np.random.default_rng(12)
     runs, covered = 100, 0

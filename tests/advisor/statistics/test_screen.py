@@ -54,12 +54,14 @@ def share(
     return float(np.mean([each.pattern == pattern and each.at == at for each in found]))
 
 
+@pytest.mark.slow
 def test_an_arm_that_is_as_far_as_the_reference_from_itself_is_inside_in_nineteen_of_twenty() -> (
     None
 ):
     assert share("inside", dict.fromkeys(LENGTHS, 1.0)) >= 0.95
 
 
+@pytest.mark.slow
 def test_a_shift_at_every_length_is_uniform() -> None:
     assert share("uniform", dict.fromkeys(LENGTHS, 2.0)) >= 0.9
 

@@ -252,6 +252,7 @@ def _tails(
     return quantiles.tails(reference, blocks, arm, blocks)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [pytest.param(1.0, marks=pytest.mark.slow), 1.1])
 def test_a_tail_that_is_no_longer_than_that_is_rarely_called_longer(times: float) -> None:
     rng = np.random.default_rng(12)

@@ -52,6 +52,7 @@ def test_arms_of_a_prior_say_what_they_are_and_that_nobody_has_measured_them(
     assert priors == {name for name in arms if name.startswith(("bf16-", "fp8-"))}
 
 
+@pytest.mark.slow
 def test_a_simulated_rocm_server_is_a_prior_whose_known_issue_is_found(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -69,6 +70,7 @@ def test_a_simulated_rocm_server_is_a_prior_whose_known_issue_is_found(
     assert "prior" in json.dumps(document)
 
 
+@pytest.mark.slow
 def test_a_profile_fitted_to_a_run_gives_back_what_the_run_was_made_with(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -211,6 +211,7 @@ async def test_a_worker_that_is_killed_or_frozen_ends_the_run_with_how_to_go_on(
     assert error.hint == "agentload replay … --resume r"
 
 
+@pytest.mark.slow
 async def test_a_loss_that_nobody_waits_for_any_more_is_told_once(tmp_path: Path) -> None:
     told: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))

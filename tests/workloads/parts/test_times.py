@@ -16,6 +16,7 @@ def test_gaps_have_the_rate_and_the_spread_asked_for(cv: float) -> None:
     assert gaps.std() / gaps.mean() == pytest.approx(cv, rel=0.1, abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_day_peaks_as_much_as_asked_and_starts_at_its_quietest() -> None:
     at = np.array(
         list(islice(starts(Random(7), rate_per_s=1.0, cv=0.0, peak=3.5), round(3 * DAY_S)))
