@@ -77,11 +77,7 @@ def unlike(screen: str, advice: str, found: dict[str, Any]) -> dict[str, object]
     "options",
     [
         pytest.param(("--budget", "4m"), id="speed"),
-        pytest.param(
-            ("--budget", "6m", "--slo", "ttft=2s,tpot=50ms", "--agents", "400"),
-            id="all",
-            marks=pytest.mark.slow,
-        ),
+        pytest.param(("--budget", "6m", "--slo", "ttft=2s,tpot=50ms", "--agents", "400"), id="all"),
     ],
 )
 def test_a_decision_says_the_same_on_its_screen_its_pages_and_in_its_file(

@@ -131,7 +131,7 @@ def test_answers_that_are_not_asked_for_at_long_contexts_bound_the_verdict(tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("answers", [pytest.param(SOUND, marks=pytest.mark.slow), BROKEN])
+@pytest.mark.parametrize("answers", [SOUND, BROKEN])
 def test_a_decision_asks_up_to_the_longest_context_and_never_says_more_than_it_covered(
     tmp_path: Path, answers: str
 ) -> None:

@@ -79,13 +79,7 @@ def again(first: Path, folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "words",
-    [
-        pytest.param(words, id=name, marks=pytest.mark.slow if name == "decide" else ())
-        for name, words in VIRTUAL.items()
-    ],
-)
+@pytest.mark.parametrize("words", [pytest.param(words, id=name) for name, words in VIRTUAL.items()])
 def test_a_run_in_virtual_time_is_the_same_to_the_last_figure(
     words: tuple[tuple[str, ...], ...], tmp_path: Path
 ) -> None:

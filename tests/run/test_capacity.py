@@ -55,7 +55,7 @@ def begun(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("searches", [8, pytest.param(24, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("searches", [8, 24])
 def test_the_interval_of_a_search_covers_what_a_long_run_would_find(searches: int) -> None:
     # Draws of sessions move where a trial breaks by 15%; a
     # long run sees their mean, where 95% of the turns hold.

@@ -119,9 +119,9 @@ def test_what_a_profile_cannot_answer_is_refused(tmp_path: Path) -> None:
     [
         ("kimi-k2.5-accuracy", "mrcr_like-4", 96.6),
         ("qwen3-30b-a3b-accuracy", "mrcr_like-2", 94.1),
-        pytest.param("qwen3-30b-a3b-accuracy-b200", "mrcr_like-2", 92.6, marks=pytest.mark.slow),
-        pytest.param("qwen3.5-27b-accuracy", "mrcr_like-4", 100.8, marks=pytest.mark.slow),
-        pytest.param("llama-3.3-70b-accuracy", "mrcr_like-2", 98.2, marks=pytest.mark.slow),
+        ("qwen3-30b-a3b-accuracy-b200", "mrcr_like-2", 92.6),
+        ("qwen3.5-27b-accuracy", "mrcr_like-4", 100.8),
+        ("llama-3.3-70b-accuracy", "mrcr_like-2", 98.2),
     ],
 )
 def test_without_noise_the_published_scores_and_what_is_kept_of_their_area_come_back(

@@ -90,7 +90,7 @@ def sessions_as_made_by(python: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", [pytest.param("3.12", marks=pytest.mark.slow), "3.13", "3.14"])
+@pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
 def test_equal_seeds_give_equal_sessions_on_every_python(version: str) -> None:
     python = python_of(version)
     if python is None:

@@ -22,26 +22,21 @@ def _change(reference: Calls, arm: Calls, *, scale: float = 0.0) -> Spread:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "pairs"),
     [
-        (Noise(), 6),
-        (Noise(phi=0.95, wander=0.1), 12),
-        pytest.param(Noise(drift=0.1), 12, marks=pytest.mark.slow),
-        pytest.param(Noise(stall_share=0.02, stall=1.5), 12, marks=pytest.mark.slow),
-        pytest.param(Noise(second=0.05), 24, marks=pytest.mark.slow),
-        (Noise(restart=0.015), 6),
-        pytest.param(Noise(restart=0.015), 24, marks=pytest.mark.slow),
-    ],
-    ids=[
-        "plain",
-        "autocorrelated",
-        "drift",
-        "heavy tail",
-        "second place",
-        "a start",
-        "a start of many pairs",
+        pytest.param(Noise(), 6, id="plain"),
+        *(
+            pytest.param(noise, pairs, id=name, marks=pytest.mark.slow)
+            for name, noise, pairs in (
+                ("autocorrelated", Noise(phi=0.95, wander=0.1), 12),
+                ("drift", Noise(drift=0.1), 12),
+                ("heavy tail", Noise(stall_share=0.02, stall=1.5), 12),
+                ("second place", Noise(second=0.05), 24),
+                ("a start", Noise(restart=0.015), 6),
+                ("a start of many pairs", Noise(restart=0.015), 24),
+            )
+        ),
     ],
 )
 def test_the_interval_covers_the_true_change_at_least_as_often_as_it_says(

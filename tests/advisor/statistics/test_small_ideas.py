@@ -253,7 +253,7 @@ def _tails(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [pytest.param(1.0, marks=pytest.mark.slow), 1.1])
+@pytest.mark.parametrize("times", [1.0, 1.1])
 def test_a_tail_that_is_no_longer_than_that_is_rarely_called_longer(times: float) -> None:
     rng = np.random.default_rng(12)
     found = [[each.p_longer(1.1) <= 0.025 for each in _tails(rng, times)] for _ in range(400)]

@@ -142,7 +142,7 @@ def test_the_grid_is_the_normal_model_point_by_point(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pair", [0.06, pytest.param(0.2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("pair", [0.06, 0.2])
 def test_the_grid_reaches_as_far_as_pairs_scatter_and_knows_what_starts_of_equal_servers_showed(
     pair: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,7 +30,7 @@ def here(simulated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("redact", [(), pytest.param(("--redact",), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("redact", [(), ("--redact",)])
 def test_a_report_on_an_imported_run_is_the_report_on_the_run(
     here: Path, capsys: pytest.CaptureFixture[str], redact: tuple[str, ...]
 ) -> None:
