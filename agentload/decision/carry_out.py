@@ -1,4 +1,4 @@
-"""End what a decision carries out through the door: a part that is not whole is an error."""
+"""Limit what a decision asks by its budget, and raise an error where a part was not finished."""
 
 import asyncio
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class BudgetSpentError(AgentloadError):
 
 @dataclass(slots=True, kw_only=True)
 class BudgetLimit:
-    """Stop what is asked at an instant, as its audience may before."""
+    """Stop what is asked when the budget ends, or earlier if the audience stops it."""
 
     audience: Audience
     ends_s: float
@@ -34,7 +34,7 @@ class BudgetLimit:
     is_spent: bool = False
 
     def heard(self) -> Audience:
-        """Return the audience, which the budget may stop as well."""
+        """Return the audience, whose questions the budget may stop as well."""
         return replace(
             self.audience,
             stopping=self.stopping,
@@ -43,7 +43,7 @@ class BudgetLimit:
         )
 
     def stop_words(self) -> tuple[str, str]:
-        """Return why it stops, and what ends what is in flight at once."""
+        """Return why it stops, and the key that ends calls in flight at once."""
         return ("the budget is spent", "Ctrl-C") if self.is_spent else self.audience.stop_words()
 
     @contextmanager
@@ -89,7 +89,10 @@ def ask_questions(
 
 
 def require_whole(means: Means, ended: Played, limit: BudgetLimit) -> None:
-    """Raise the error a part ends with: a server gone, a stop, rows missing in the database."""
+    """Raise an error for rows missing in the database, a server that died, or a stop.
+
+    A stop by the budget raises InterruptError too: the decision tells the two apart.
+    """
     check_stored(ended, means.place, means.audience)
     if ended.died and not limit.is_spent:
         raise EndpointError(f"{', '.join(ended.died)} stopped answering", hint="start it again")

@@ -25,12 +25,12 @@ from agentload.verdict.looks import SpeedInterval
 from agentload.verdict.policy import DECISION, Setting
 
 GRADED: Final[tuple[Criterion, ...]] = ("canary", "accuracy")
-"""Criteria with questions of one kind.
+"""Criteria whose questions are all of one kind.
 
-What a canary took says what later ones take, and no load changes their answers.
+A canary's pace predicts that of the questions about accuracy, and load changes no answer.
 """
 LEAST_PACE: Final = 0.02
-"""Smallest pace: less was interrupted, or played by servers that take no time."""
+"""Smallest pace: a lower ratio is of an interruption, or of servers that take no time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Ledger:
     lost_minutes: tuple[float, ...] = ()
     """Minutes spent on questions that did not, and were asked again."""
     aside: str | None = None
-    """Why the twins are set aside."""
+    """Why the twins of the arms are not used; None where they are."""
     given_up: tuple[EasedLoad, ...] = ()
     """Loads that were given up before this one, in their order."""
     goes_on_as: str | None = None
@@ -80,7 +80,8 @@ class Ledger:
     def pace(self, *criteria: str) -> float:
         """Return the ratio of minutes taken to minutes priced for these criteria; 1 before any.
 
-        Each question was planned at the pace of those before it.
+        A question's planned minutes are its price times the pace at that time, so they are
+        divided by that pace again.
         """
         priced = took = 0.0
         pace = 1.0
@@ -104,6 +105,7 @@ class Ledger:
         If the process is killed in between, the question has spent its time all the same. The
         *setting* of the decision is kept next to it, for whoever reads the run later.
         """
+        # Part of the row's key: how a question ended replaces the row that says it is asked.
         number = {"number": len(self.asked) + len(self.lost_minutes)}
         self._keep(outcome, number, asdict(asked) | {"aside": aside}, setting)
         if outcome == "asking":
@@ -119,7 +121,7 @@ class Ledger:
         return replace(self, lost_minutes=(*self.lost_minutes, entry.minutes), aside=aside)
 
     def end(self, setting: Setting) -> None:
-        """Write down with which setting a decision ended: it has the budget that would do."""
+        """Write down the setting that a decision ended with, and so the budget that it lacked."""
         self._keep("ended", {"ended": len(self.asked)}, {}, setting)
 
     def ease(self, step: EasedLoad, *, setting: Setting | None) -> "Ledger":
@@ -140,7 +142,7 @@ class Ledger:
             given_up=(*self.given_up, step),
             apart=self.apart,
         )
-        made._begin({"eased": step.now}, setting)
+        made._take_over({"eased": step.now}, setting)
         self._keep("given up", {"given_up": step.before}, {"run": run}, setting)
         return made
 
@@ -152,7 +154,7 @@ class Ledger:
         checks = [each for each in self.asked if each.stage.criterion == "checks"]
         asked = tuple(replace(each, minutes=0.0) for each in checks)
         made = Ledger(database=self.database, run=run, asked=asked)
-        made._begin({}, None)
+        made._take_over({}, None)
         return made
 
     def set_apart(self, found: Apart) -> "Ledger":
@@ -160,15 +162,15 @@ class Ledger:
         self._keep("apart", {"apart": len(self.apart)}, asdict(found), None)
         return replace(self, apart=(*self.apart, found))
 
-    def _begin(self, settings: Mapping[str, float], setting: Setting | None) -> None:
-        """Write down what a run takes over from the run before it."""
+    def _take_over(self, key: Mapping[str, float], setting: Setting | None) -> None:
+        """Write down what this run takes over from another, such as that of a heavier load."""
         said = {
             "loads": self.given_up,
             "asked": self.asked,
             "lost": self.lost_minutes,
             "apart": self.apart,
         }
-        self._keep("eased", settings, msgspec.to_builtins(said), setting)
+        self._keep("eased", key, msgspec.to_builtins(said), setting)
 
     def run_under(self, step: EasedLoad) -> str:
         """Return the name of the run that continues with a lighter load."""
@@ -178,7 +180,7 @@ class Ledger:
     def _keep(
         self,
         outcome: str,
-        settings: Mapping[str, float],
+        key: Mapping[str, float],
         detail: Mapping[str, Any],
         setting: Setting | None,
     ) -> None:
@@ -188,7 +190,7 @@ class Ledger:
             arm="",
             probe=DECISION,
             at_ns=time.time_ns(),
-            settings=json.dumps(settings),
+            settings=json.dumps(key),
             outcome=outcome,
             detail=json.dumps(told, sort_keys=True),
         )
@@ -235,7 +237,7 @@ def _with_row(made: Ledger, row: ProbeRow, *, last_ns: int) -> Ledger:
         case "asked" | "stopped" as outcome:
             aside = found.pop("aside")
             return made.with_entry(outcome, msgspec.convert(found, LedgerEntry), aside=aside)
-        case _:
+        case _:  # "asking", which no ending replaced: the process was killed
             aside = found.pop("aside")
             killed_minutes = max(0, last_ns - row.at_ns) / 60e9
             entry = replace(msgspec.convert(found, LedgerEntry), minutes=killed_minutes)

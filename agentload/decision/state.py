@@ -1,4 +1,4 @@
-"""State what a decision is doing, for whoever draws it: asked, asking, known and still possible."""
+"""State what a decision is doing, for whoever draws it."""
 
 import math
 from collections.abc import Iterator

@@ -37,7 +37,8 @@ class Counts:
 class Scheduler:
     """Play the calls that come in.
 
-    Instants are ps since the engine's first request; happenings carry ns of the shell's clock.
+    Instants are ps since the engine's first request; happenings carry ns of the clock of the shell
+    that drives the engine.
     """
 
     def __init__(self, arm: ArmProfile, *, pool: Pool, axis: Axis, seed: int) -> None:
@@ -70,7 +71,7 @@ class Scheduler:
         self._is_short = False
         self._mixed_end: int | None = None  # end of the step with prefill chunks that is under way
         self._jump: Jump | None = None  # the decode steps under way, while nothing changes
-        # when a shell can see the first call that ended since `play` began
+        # first instant since `play` began at which a call ended, rounded up to ns
         self._ended_ps = NEVER
 
     def expect(self, call: InFlight, at_ps: int) -> None:
@@ -142,7 +143,9 @@ class Scheduler:
                 self._end_mixed(self._mixed_end)
             if to_end and self._ended_ps < until:
                 until = self._ended_ps
-            if not self._starts_mixed() and not self._plays_on(until):
+            if self._starts_mixed():
+                continue
+            if not self._plays_on(until):
                 return
 
     def _starts_mixed(self) -> bool:
@@ -227,13 +230,13 @@ class Scheduler:
             self._preempt()
         kv.grow(growing)
         room = server.max_num_batched_tokens - batch.size
-        tokens = pairs = 0
+        tokens = twice_pairs = 0
         for call in self._prefilling:
             if tokens == room:
                 break
             chunk, attended = self._chunk(call, room - tokens)
             tokens += chunk
-            pairs += attended
+            twice_pairs += attended
         while (
             self.waiting
             and tokens < room
@@ -244,11 +247,11 @@ class Scheduler:
                 break
             chunk, attended = self._chunk(self.waiting.popleft(), room - tokens)
             tokens += chunk
-            pairs += attended
+            twice_pairs += attended
         if not tokens:
-            kv.grow(-growing)
+            kv.grow(-growing)  # no step starts
             return False
-        self._mixed_end = self.steps.mixed_end(tokens, pairs, self._extra_ps)
+        self._mixed_end = self.steps.mixed_end(tokens, twice_pairs, self._extra_ps)
         self._extra_ps = 0
         self._jump = None
         return True
@@ -279,13 +282,13 @@ class Scheduler:
         """Schedule a call's next chunk; return its tokens and twice its causal pairs."""
         assert call.lease
         chunk = min(room, call.to_compute - call.computed)
-        pairs = chunk * (2 * call.computed + chunk)
+        twice_pairs = chunk * (2 * call.computed + chunk)
         end = call.computed + chunk
         if self._arm.encoder:
             self._extra_ps += self._encoder.encode_ps(call.content, call.computed, end)
         call.computed = end
         self.kv.computed(call.lease, call.content, call.computed)
-        return chunk, pairs
+        return chunk, twice_pairs
 
     def _end_mixed(self, end_ps: int) -> None:
         self._mixed_end = self._jump = None
@@ -309,8 +312,9 @@ class Scheduler:
             call.first_step + (call.remaining if call.counts is None else len(call.counts)) - 1
         )
         block = self.kv.block_tokens
-        room = call.lease.blocks * block - call.to_compute
-        self.steps.batch.join(call, room=room * self.steps.block_steps // block)
+        free_tokens = call.lease.blocks * block - call.to_compute
+        free_steps = free_tokens * self.steps.block_steps // block
+        self.steps.batch.join(call, room=free_steps)
         if not call.generated_before:
             self.counts.prompt += call.prompt_tokens
             self.counts.prompt_cached += call.cached
@@ -382,6 +386,7 @@ class Scheduler:
         assert call.lease
         in_cache = call.computed
         if call.state == "decode":
+            # the KV of the newest token is not computed yet
             in_cache = call.to_compute + call.generated_since(self.steps.log.last) - 1
             call.lease.blocks += self.steps.batch.leave(call, self.steps.log.last)
         if self._offloaded is not None:

@@ -46,7 +46,7 @@ _Scope: TypeAlias = tuple[str, str | None]
 class Concurrency:
     """The most sessions that hold in a search, and the fewest that surely do not.
 
-    None: the search reached its own bound.
+    *holds* is None where the smallest load tried failed, *breaks* where the largest held.
     """
 
     arm: str
@@ -105,7 +105,7 @@ def capacity(
 
 def single_sessions(view: RunView, arms: Collection[str]) -> tuple[CapacityPoint, ...]:
     """Return the trials of a single session on these arms, from the last search for them."""
-    searches = _searches(view, ALONE, ())
+    searches = _searches(view, ALONE, ())  # no classes: a trial is of the whole run
     return tuple(
         point
         for (arm, _), steps in searches.items()
@@ -144,7 +144,7 @@ def replay_of(detail: Mapping[str, Any]) -> TwinReplay | None:
 
 
 def next_search(connection: duckdb.DuckDBPyConnection, run_id: str) -> int:
-    """Return a number above those of all searches next to a run, for a search without a date."""
+    """Return a number above those of all searches next to a run: a simulated one has no date."""
     before = tables.rows(connection, ProbeRow, run_id=run_id, probe=PROBE)
     return max((row.at_ns for row in before), default=-1) + 1
 

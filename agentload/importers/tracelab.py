@@ -66,6 +66,7 @@ def sniff(head: Head) -> float:
 @requests.reader(requests.conversations, workload="tracelab")
 def sessions(intake: Intake) -> Iterator[SpokenCall]:
     """Yield a session for each `session_id`."""
+    # Of all sessions: the result of a tool may come in a later round than its call.
     names: dict[str, str] = {}
     seen: set[int] = set()
     for place, round_ in intake.records(_Round):
@@ -76,6 +77,7 @@ def sessions(intake: Intake) -> Iterator[SpokenCall]:
         seen.add(known)
         asked = [event for event in round_.timing_events if event.event_type in _ASKED]
         said = [event for event in round_.timing_events if event.event_type in _SAID]
+        # when the last input was there, or else when the answer began
         sent_s = max(_times(asked), default=None) or min(_times(said), default=None)
         if sent_s is None:
             intake.notes.skip(place, "no timing event with a time")
@@ -85,8 +87,6 @@ def sessions(intake: Intake) -> Iterator[SpokenCall]:
             "cached": round_.prefix_tokens,
             "thinking": round_.reasoning_output_tokens,
         }
-        # Results may come in a later round, so names are
-        # looked up in all of a session's tools so far.
         yield SpokenCall(
             session=round_.session_id,
             at_s=sent_s,

@@ -33,7 +33,7 @@ _INKS: Final = ((32, 32, 32), (160, 24, 24), (24, 96, 32), (24, 48, 160))
 def digits(key: Key) -> str:
     """Return the number shown in the image of this key.
 
-    It does not depend on a seed, so a trace can contain the answer's check.
+    No seed enters it, so a trace can hold the check of the answer.
     """
     return "".join(str(byte % 10) for byte in _stream(key)[:DIGITS])
 

@@ -29,7 +29,7 @@ from agentload.store.codec import MAGIC, Damage, Frame, frames
 from agentload.store.ownership import refuse_foreign
 
 DUE_NS: Final = 500_000_000
-"""Least time between two flushes; a caller that tries as often keeps no row for a second."""
+"""Least time between two flushes: who tries to that often holds no row for a whole second."""
 RESERVE: Final = 16 * 1024 * 1024  # about half a minute at 50,000 chunks/s
 UNTOUCHED: Final = "let nothing else touch it, then resume the run"
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -79,7 +79,7 @@ class Writer:
         and if the file was removed, replaced or cut.
         """
         self._require_in_place()
-        wanted = len(self._buffer) + self._ahead
+        wanted = len(self._buffer) + self._ahead  # the write empties the buffer
         refusal = self._reserve()
         self._write()
         if refusal is not None:
@@ -211,7 +211,7 @@ class Reader(Iterator[Row]):
         """Start at *offset*, where an earlier reader stopped; rows are of *kinds* alone, or of all.
 
         Damage is passed to *damaged*; without it, damage raises `StoreError`. *followed*
-        reads a file that is being written up to its last record, and no reserved space.
+        is for a file still being written: its last record comes before space that is reserved.
         """
         self.path = path
         self.offset = offset

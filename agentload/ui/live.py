@@ -1,6 +1,6 @@
 """Find active runs and follow their journals.
 
-The database only has them up to the last finished block pair.
+The database has a run only up to its last finished block pair.
 """
 
 import os
@@ -19,12 +19,12 @@ from agentload.store.journal import is_held, read
 from agentload.ui.progress import Fold, RunProgress
 
 SWEEP_S: Final = 10.0
-"""How often folders of old runs are checked again: one may have been resumed."""
+"""Seconds between two looks at the folders of all runs: an old one may have been resumed."""
 PATIENCE_S: Final = 0.5
 CHUNK: Final = 2000
 LATEST: Final = 50
 # Journals of parts that measure, of workers and of added answers;
-# others are written in an instant and their lock is left alone.
+# others are written in an instant: to test one takes its lock, and could refuse its writer.
 _LEG: Final = re.compile(r"(?:leg|answers)(\d+)(?:-(\d+))?\.journal")
 
 
@@ -35,13 +35,14 @@ class _Followed:
     folder: Path
     fold: Fold = field(default_factory=Fold)
     offsets: dict[Path, int] = field(default_factory=dict)
-    times: dict[Path, int] = field(default_factory=dict)
+    read_ns: dict[Path, int] = field(default_factory=dict)
+    """When each journal that was read to its end had been written."""
 
     def catch_up(self, *, until_s: float) -> bool:
         """Read what was written since; False if time runs out first."""
         for path in _journals(self.folder):
             written_ns = path.stat().st_mtime_ns
-            if self.times.get(path) == written_ns:
+            if self.read_ns.get(path) == written_ns:
                 continue
             before = self.offsets.get(path, 0)
             reader = read(path, offset=before, damaged=lambda _: None, followed=True)
@@ -51,7 +52,7 @@ class _Followed:
                 self.offsets[path] = reader.offset
                 if len(part) == CHUNK and time.monotonic() > until_s:
                     return False
-            self.times[path] = written_ns
+            self.read_ns[path] = written_ns
         return True
 
 

@@ -58,7 +58,10 @@ def _tone(fewer: Estimate) -> Tone:
 
 
 def _are_lower_bounds(*sides: Capacity | None) -> bool:
-    """Tell whether no arm is known to need as many GPUs as its count: each may need one."""
+    """Tell whether every arm met the SLO at every load tried.
+
+    Its agents per GPU have no upper end then, so each arm may need one GPU alone.
+    """
     found = [None if each is None else each.agents_per_gpu for each in sides]
     return all(each is not None and each.high is None and each.value > 0 for each in found)
 
