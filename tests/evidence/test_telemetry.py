@@ -70,9 +70,7 @@ def test_samples_count_only_while_the_arm_was_played(tmp_path: Path) -> None:
     )
 
 
-def test_counters_leave_out_the_priming_calls_as_the_timings_beside_them_do(
-    tmp_path: Path,
-) -> None:
+def test_counters_leave_out_the_priming_calls_as_the_timings_beside_them_do(tmp_path: Path) -> None:
     counted = (
         (0, 0.0, 0),
         (40, 40.0, 10),  # of priming calls

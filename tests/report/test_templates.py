@@ -7,15 +7,7 @@ from jinja2 import Environment, nodes
 
 HOUSE = Path(__file__).parents[2]
 TEMPLATES = sorted((HOUSE / "agentload").rglob("*.j2"))
-ARITHMETIC = (
-    nodes.Add,
-    nodes.Sub,
-    nodes.Mul,
-    nodes.Div,
-    nodes.FloorDiv,
-    nodes.Mod,
-    nodes.Pow,
-)
+ARITHMETIC = (nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.FloorDiv, nodes.Mod, nodes.Pow)
 
 
 @pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
