@@ -63,11 +63,18 @@ def _faults(health: ClientHealth, policy: Policy) -> list[tuple[str, float, floa
     ]
 
 
+def _lag_ms(health: ClientHealth) -> float:
+    return health.send_lag_p99_ms or 0.0
+
+
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
-    """Yield one gate an arm (or one for the run); "not observed" without data."""
+    """Yield one gate an arm (or one for the run), that of the latest requests first; "not
+    observed" without data.
+    """
     if not evidence.health:
         yield Gate(name=NAME, message="client load was not monitored")
-    for health in evidence.health:
+    # A reason quotes the first: it is as late as the whole run is said to be.
+    for health in sorted(evidence.health, key=_lag_ms, reverse=True):
         faults, lag = _faults(health, policy), health.send_lag_p99_ms
         if not faults:
             told = f"send lag p99 {'unknown' if lag is None else words.ms(lag)}"

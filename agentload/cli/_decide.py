@@ -113,9 +113,15 @@ def _larger(study: Decide, place: StudyPlace, ended: DecisionOutcome) -> Iterato
     """
     if ended.wants is None or isinstance(study.servers, Virtual):
         return
-    larger = extend(study, budget_s=60.0 * math.ceil(ended.enough_minutes))
-    command = again(larger, place.database, resume=ended.run_id)
+    command = again(_affordable(study, ended), place.database, resume=ended.run_id)
     yield Step(text="Continue with the budget that pays for the rest.", command=command)
+
+
+def _affordable(study: Decide, ended: DecisionOutcome) -> Decide:
+    """Return the decision with the budget that pays for what it wants; itself if that is paid."""
+    if ended.wants is None:
+        return study
+    return extend(study, budget_s=60.0 * math.ceil(ended.enough_minutes))
 
 
 def _late(ended: DecisionOutcome) -> AgentloadError:
@@ -130,8 +136,9 @@ def _late(ended: DecisionOutcome) -> AgentloadError:
 def _go_on(study: Decide, place: StudyPlace, ended: DecisionOutcome) -> str | None:
     """Return the hint that resumes a decision, or makes one in virtual time again.
 
-    None if the decision has not started.
+    Its budget pays for what the decision wants. None if the decision has not started.
     """
+    study = _affordable(study, ended)
     if isinstance(study.servers, Virtual):
         return f"make it again with: {again(study, place.database)}"
     if not journals(place.database, ended.run_id):

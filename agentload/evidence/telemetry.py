@@ -30,6 +30,8 @@ PHASES: Final[Mapping[str, str]] = {
 
 # An arm idles while the other one plays: gauges count inside
 # plays alone, counters where a play lies between two samples.
+# Where contexts were primed, a counter's two samples both come after that: no call
+# that was only to fill the cache is in the means beside the timings, which leave it out.
 _QUERY: Final = """
 WITH own AS (
     SELECT leg, arm, name, at_ns, value, lag(value) OVER series AS before, lag(at_ns)
@@ -53,6 +55,7 @@ counters AS (
     FROM own WHERE before IS NOT NULL AND EXISTS (
         FROM plays AS p WHERE (p.leg, p.arm) = (own.leg, own.arm) AND p.started_ns < own.at_ns
             AND p.ended_ns > own.before_ns
+            AND (p.clock_ns = p.started_ns OR p.clock_ns <= own.before_ns)
     ) GROUP BY ALL
 )
 SELECT arm, name, highest, full_share, counted FROM gauges FULL JOIN counters USING (arm, name)

@@ -363,6 +363,11 @@ class Rollout:
     hours: int
     limits: tuple[Limit, ...]
 
+    @property
+    def stable_percent(self) -> int:
+        """Return the share of the traffic that the reference keeps."""
+        return 100 - self.percent
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:

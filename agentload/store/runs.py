@@ -44,6 +44,11 @@ class RunLine:
     calls: int
     ok: int
 
+    @property
+    def ok_share(self) -> float | None:
+        """Return which share of its calls ended well; None where it has no call."""
+        return self.ok / self.calls if self.calls else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LegLine:

@@ -76,8 +76,8 @@ class RunProgress:
     began_share: float = 0.0
     """Share done before the run was resumed."""
 
-    def left_s(self, now_ns: int) -> float | None:
-        """Estimate the remaining seconds from those that passed.
+    def left_minutes(self, now_ns: int) -> float | None:
+        """Estimate the remaining minutes from those that passed.
 
         None while there is too little to go by.
         """
@@ -86,7 +86,8 @@ class RunProgress:
         done = self.share - self.began_share
         if done < ENOUGH_SHARE:
             return None
-        return (now_ns - self.started_ns) / SECOND * (1 - self.share) / done
+        passed = (now_ns - self.started_ns) / SECOND / 60
+        return passed * (1 - self.share) / done
 
 
 @dataclass(slots=True)

@@ -24,6 +24,7 @@ from agentload.watch.job import in_words
 from agentload.watch.schedule import firings
 
 SECOND: Final = 1_000_000_000
+DAY: Final = 86_400 * SECOND
 _AGES: Final = (
     (120, 1, "s"),
     (7_200, 60, "min"),
@@ -48,7 +49,9 @@ def environment() -> Environment:
     made.finalize = _shown
     made.filters |= {
         "piece": lambda words: quote(words, safe=""),
+        "from_one": lambda place: place + 1,
         "when": say.when,
+        "day": _day,
         "ago": ago,
         "due": lambda schedule, now_ns: next(firings(schedule, now_ns)),
         "number": say.number,
@@ -57,6 +60,10 @@ def environment() -> Environment:
         "duration": lambda ms: html.tie(say.duration(ms)),
         "ms": lambda ms, decimals=0: say.ABSENT if ms is None else say.number(ms, decimals),
         "s": lambda ms, decimals=2: say.ABSENT if ms is None else say.number(ms / 1000, decimals),
+        "seconds": lambda count, decimals: (
+            say.ABSENT if count is None else say.number(count, decimals)
+        ),
+        "span": lambda seconds: html.tie(say.duration(1000 * seconds)),
         "minutes": lambda count: html.tie(say.minutes(count)),
         "tokens": say.tokens,
         "change": say.relative,
@@ -102,6 +109,13 @@ def ago(at_ns: int | None, now_ns: int) -> str:
     if seconds >= 0:
         return f"{span} ago"
     return f"in {span}"
+
+
+def _day(at_ns: int | None, later: int = 0) -> str:
+    """Format the day, in UTC, that is a number of days *later* than an instant."""
+    if at_ns is None:
+        return say.ABSENT
+    return say.when(at_ns + later * DAY)[:10]
 
 
 def _shown(value: object) -> object:

@@ -104,6 +104,11 @@ class Execution:
         return self.ended_ns
 
     @property
+    def took_ms(self) -> float | None:
+        """Return how long the execution took; None while it runs."""
+        return None if self.ended_ns is None else (self.ended_ns - self.started_ns) / 1e6
+
+    @property
     def late_s(self) -> float:
         """Seconds from the firing to the start; 0 where a person started it."""
         if self.due_ns is None or self.outcome == "missed":

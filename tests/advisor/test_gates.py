@@ -185,6 +185,17 @@ def test_a_client_that_falls_behind_fails(health: ClientHealth, expected: list[s
     assert _statuses(client, bare(health=(health,))) == expected
 
 
+def test_the_arm_whose_requests_left_latest_comes_first_for_a_reason_quotes_the_first() -> None:
+    lags = ((BF16.name, 20.2), (FP8.name, 59.1))
+    health = tuple(ClientHealth(arm=arm, send_lag_p99_ms=lag) for arm, lag in lags)
+    found = client.check(bare(health=(ClientHealth(arm="other"), *health)), Policy())
+    assert [(each.arm, each.observed) for each in found] == [
+        (FP8.name, 59.1),
+        (BF16.name, 20.2),
+        ("other", None),
+    ]
+
+
 def test_a_client_that_nobody_watched_is_not_healthy() -> None:
     assert _statuses(client, bare()) == ["not observed"]
 

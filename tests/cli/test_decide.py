@@ -10,12 +10,18 @@ import pytest
 from agentload.cli import _decide
 from agentload.cli import main as cli
 from agentload.cli._board import Board
-from agentload.errors import InterruptError, UsageError
+from agentload.decision.look import Look
+from agentload.decision.outcome import DecisionOutcome
+from agentload.decision.play import Deciding
+from agentload.errors import AgentloadError, InterruptError, UsageError
 from agentload.run.audience import Audience
 from agentload.run.place import StudyPlace, place_of
+from agentload.store.journal import Writer
+from agentload.store.places import journal_folder
 from agentload.study.argv import build_study, split
 from agentload.study.kinds import Decide
-from agentload.study.parts import TraceRef, Virtual
+from agentload.study.parts import Live, TraceRef, Virtual
+from tests.evidence.runs import block
 from tests.importers import test_prometheus
 from tests.report.conftest import simulated
 
@@ -206,3 +212,36 @@ def test_a_decision_in_virtual_time_that_was_stopped_is_made_anew_by_the_command
     with pytest.raises(UsageError) as refused:
         place_of(made, resume="sim-1")
     assert "made again" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("servers", "said"),
+    [
+        (Live(endpoints="a=http://127.0.0.1:9/v1,b=http://127.0.0.1:8/v1"), "resume with"),
+        (Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")), "make it again with"),
+    ],
+)
+def test_a_budget_that_paid_for_no_pair_is_replaced_by_the_one_that_pays_in_the_next_command(
+    servers: Live | Virtual, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = tmp_path / "x.duckdb"
+    with Writer(journal_folder(database, "r") / "leg001.journal") as writer:
+        writer.append(block("a", 0, 0.0))
+    ended = DecisionOutcome(
+        run_id="r",
+        document=None,
+        asked=(),
+        ending="budget",
+        left_minutes=2.0,
+        wants=(Look(criterion="speed", amount=1), 3.0),
+        enough_minutes=46.2,
+    )
+    monkeypatch.setattr(Deciding, "play", lambda _: ended)
+    made = Decide(traces=(TraceRef(path="demo-chat"),), servers=servers, budget_s=300.0)
+    with pytest.raises(AgentloadError, match="--budget 47m pays for it") as unaffordable:
+        _decide.decide(made, StudyPlace(database=database), is_dry=False, as_json=False)
+    words, _, typed = str(unaffordable.value.hint).partition(": agentload ")
+    arguments = shlex.split(typed)
+    assert words == said
+    assert arguments[arguments.index("--budget") + 1] == "47m"
+    assert ("--resume" in arguments) == isinstance(servers, Live)

@@ -70,6 +70,26 @@ def test_samples_count_only_while_the_arm_was_played(tmp_path: Path) -> None:
     )
 
 
+def test_counters_leave_out_the_priming_calls_as_the_timings_beside_them_do(tmp_path: Path) -> None:
+    counted = (
+        (0, 0.0, 0),
+        (40, 40.0, 10),  # of priming calls
+        (60, 41.0, 12),  # of a priming call and the load's first
+        (100, 41.2, 14),
+    )
+    samples = [
+        SampleRow(run_id="r1", leg=1, arm="bf16", at_ns=at * S, name=name, value=float(value))
+        for at, seconds, calls in counted
+        for name, value in (("ttft_s_sum", seconds), ("ttft_s_count", calls))
+    ]
+    rows = [block("bf16", 0, 0, primed_ns=50 * S), call("bf16", 0, 60), *OTHER, *samples]
+    figures = evidence(tmp_path, rows).telemetry(None, "bf16")
+    assert figures is not None
+    (phase,) = figures.phases
+    assert (phase.name, phase.count) == ("first-token", 2)
+    assert phase.mean_ms == pytest.approx(100.0)
+
+
 def test_what_was_said_of_each_call_wins_over_counters_that_begin_and_end_beside_the_blocks(
     tmp_path: Path,
 ) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from advisor.policy import Policy
-from advisor.verdict import Change
+from advisor.verdict import TIMES, Change, Gate
 from agentload.report.document import document
 from agentload.ui.pages.compared import comparison
 from tests.report import sample
@@ -85,3 +85,13 @@ def test_the_whole_server_speaks_first_and_failed_checks_take_the_colour_away() 
     assert comparison(replace(told, decision=replace(decision, changes=()))).headline.startswith(
         "These runs cannot be compared yet"
     )
+
+
+def test_timings_that_a_failed_check_invalidates_show_no_change_and_rule_none_out() -> None:
+    late = Gate(name="client", status="fail", arm="later", message="late", spoils=TIMES)
+    decision = replace(sample.decision(), changes=(changed(0.0, -0.01, 0.01),), gates=(late,))
+    told = document(decision, sample.evidence(), sample.facts(), policy=Policy())
+    found = comparison(told)
+    (line,) = found.lines
+    assert (line.word, line.tone) == ("not valid", "plain")
+    assert (found.headline, found.tone) == ("undecided: a validity check failed", "plain")

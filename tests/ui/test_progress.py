@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from agentload.model.rows import AnswerRow, Row
 from agentload.run.latest import LatestSpread
 from agentload.ui.progress import ENOUGH_SHARE, Failure, Fold, RunProgress, chart
@@ -75,13 +77,13 @@ def test_what_is_left_is_guessed_from_this_leg_alone() -> None:
         run_row("r"), leg_row("r", "running"), *first, leg_row("r", "running", leg=2), *then
     )
     assert (found.leg, found.began_share, found.share) == (2, 0.25, 0.375)
-    assert found.left_s(WALL + 10 * S) == 10 * (1 - 0.375) / 0.125
+    assert found.left_minutes(WALL + 10 * S) == pytest.approx(50 / 60)
     young = folded(
         run_row("r", options='{"calls": {"bf16": 1000}}'), leg_row("r", "running"), *first
     )
     assert young.share is not None
     assert young.share < ENOUGH_SHARE
-    assert young.left_s(WALL + 10 * S) is None
+    assert young.left_minutes(WALL + 10 * S) is None
 
 
 def test_a_new_leg_has_a_clock_of_its_own() -> None:

@@ -58,6 +58,11 @@ class SessionOnArm:
     task_ms: float | None
     ttft_ms: float | None
 
+    @property
+    def failed(self) -> int:
+        """Count the calls that did not end well."""
+        return self.calls - self.ok
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLine:
@@ -72,6 +77,11 @@ class SessionLine:
         """Return how much longer each arm took than the first; None if a call failed."""
         first, *others = self.cells
         return tuple(_change(first, each) for each in others)
+
+    @property
+    def compared(self) -> tuple[tuple[SessionOnArm | None, float | None], ...]:
+        """Pair each arm's play with its change from the first arm."""
+        return tuple(zip(self.cells, (None, *self.changes), strict=True))
 
     @property
     def largest(self) -> float:

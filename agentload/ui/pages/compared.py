@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from advisor.estimate import Estimate
-from advisor.verdict import Change
+from advisor.verdict import TIMES, Change
 from agentload.report import format as say
 from agentload.report.parts import Document, Tone
 from agentload.watch.job import METRICS
@@ -20,6 +20,7 @@ ONCE: Final = (
 
 NEITHER: Final = "These runs cannot be compared yet: too few block pairs are whole in both"
 _PLAIN: Final[Tone] = "plain"
+INVALID: Final[tuple[str, Tone]] = ("not valid", _PLAIN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +79,12 @@ def _lines(document: Document, least: float) -> Iterator[ChangeLine]:
     names = {str(metric): words for metric, words in METRICS.items()}
     order = list(names)
     changes = document.decision.changes
+    failed = (each for each in document.decision.gates if each.status == "fail")
+    is_valid = all(set(TIMES).isdisjoint(each.spoils) for each in failed)
     for each in sorted(changes, key=lambda each: (each.workload or "", order.index(each.metric))):
-        word, tone = _judged(each.relative, each.floor, least)
+        word, tone = INVALID
+        if is_valid:
+            word, tone = _judged(each.relative, each.floor, least)
         metric = names[each.metric]
         yield ChangeLine(workload=each.workload, metric=metric, change=each, word=word, tone=tone)
 
@@ -106,5 +111,7 @@ def _headline(whole: ChangeLine, least: float) -> str:
             return f"no change beyond {say.percent(least)}"
         case "within noise":
             return "no change that noise does not explain"
+        case "not valid":
+            return "undecided: a validity check failed"
         case _:
             return "undecided: a change is neither shown nor ruled out"

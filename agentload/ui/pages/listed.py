@@ -114,6 +114,21 @@ class ListPage(Generic[T]):
         """Return how many pages there are."""
         return max(1, -(-self.total // self.size))
 
+    @property
+    def last(self) -> int:
+        """Return the position of the last line among all matches."""
+        return self.first + len(self.lines) - 1
+
+    @property
+    def newer(self) -> int | None:
+        """Return the number of the page before this one; None on the first."""
+        return self.page - 1 if self.page > 1 else None
+
+    @property
+    def older(self) -> int | None:
+        """Return the number of the page after this one; None on the last."""
+        return self.page + 1 if self.page < self.pages else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRun:

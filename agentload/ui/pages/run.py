@@ -59,6 +59,11 @@ class CallTimes:
     token_ms: tuple[float, ...] | None
     cached_share: float | None
 
+    @property
+    def ok_share(self) -> float:
+        """Return which share of the calls ended well."""
+        return self.ok / self.calls
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedCalls:
@@ -79,6 +84,11 @@ class Right:
     right: int
     graded: int
     asked: int
+
+    @property
+    def share(self) -> float | None:
+        """Return which share of the graded answers is right; None where none is graded."""
+        return self.right / self.graded if self.graded else None
 
 
 class StoredFinding(msgspec.Struct, frozen=True):
