@@ -41,6 +41,7 @@ from agentload.model.controls import SAME, is_control
 from agentload.model.profile import ArmProfile, Price
 from agentload.model.shape import TraceShape
 from agentload.study.kinds import Replay, Study, Sweep
+from agentload.study.parts import Load
 from agentload.study.stored import Notes
 
 
@@ -147,7 +148,7 @@ def gather(
         ),
         planned_answers=grades.came_in_sequence(view),
         capacity=points,
-        pair_load=_pair_load(subject.study, subject.noted),
+        pair_load=window_load(subject.study, subject.noted),
         twin_changes=capacity.twin_changes(view),
         alone=capacity.single_sessions(view, subject.arms),
         health=health.health(connection, view, calls.counted),
@@ -317,17 +318,23 @@ def _dated(view: RunView) -> str | None:
     return datetime.fromtimestamp(view.run.created_ns / 1e9, tz=UTC).date().isoformat()
 
 
-def _pair_load(study: Study | None, noted: Notes) -> PairLoad | None:
-    """Return the load under which pairs were played, where they are windows."""
-    if not isinstance(study, Replay) or study.windows is None:
-        return None
-    load = study.load
+def pair_load(load: Load) -> PairLoad:
+    """Return the load under which pairs are played, as it was asked for."""
     return PairLoad(
         sessions=load.sessions,
         rate_per_s=load.rate_per_s,
         speed=load.speed,
         user_wait_s=load.wait_cap_s.get("user"),
         user_wait_scale=load.wait_scale.get("user", 1.0),
+    )
+
+
+def window_load(study: Study | None, noted: Notes) -> PairLoad | None:
+    """Return the load under which pairs were played, where they are windows."""
+    if not isinstance(study, Replay) or study.windows is None:
+        return None
+    return replace(
+        pair_load(study.load),
         cuts_waits=noted.cuts_waits,
         held_tokens=noted.held_tokens,
         sessions_of_hours=noted.sessions_of_hours,

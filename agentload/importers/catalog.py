@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cache
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +23,8 @@ PLUGINS: Final = Plugins(room="agentload.importers", kind="format", needs=("sess
 names: Final = PLUGINS.names
 _MOST_NAMED: Final = 8
 """Files of a folder that a hint names."""
+_MOST_COMPARED: Final = 2_000
+"""Files of a folder that are compared with the name of one that is not there."""
 _LOOKS: Final = 20
 """Files of a folder that are read to guess its format."""
 _BLOCK: Final = 16
@@ -70,7 +72,7 @@ def importer(name: str) -> Importer:
 def likeliest_format(paths: Sequence[Path]) -> str:
     """Return the surest format of the first files.
 
-    Raises `UsageError` where no format recognises them.
+    Raises `UsageError` where no format recognises them, `TraceError` for a path that is not there.
     """
     surest = (0.0, "")
     _check_there(paths)
@@ -118,14 +120,20 @@ def _check_there(paths: Sequence[Path]) -> None:
     for path in paths:
         if path.exists():
             continue
-        folder = path.parent
-        names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
-        beside = (get_close_matches(path.name, names) or names)[:_MOST_NAMED]
-        if not folder.is_dir():
-            hint = f"there is no folder {folder} either"
-        else:
-            hint = f"files there: {', '.join(beside)}" if beside else f"{folder} is empty"
-        raise TraceError(f"{path}: no such file or folder", hint=hint)
+        raise TraceError(f"{path}: no such file or folder", hint=_hint_beside(path))
+
+
+def _hint_beside(path: Path) -> str:
+    """Name what is in the folder of a path that is not there."""
+    folder = path.parent
+    if not folder.is_dir():
+        return f"there is no folder {folder} either"
+    try:
+        there = sorted(each.name for each in islice(folder.iterdir(), _MOST_COMPARED))
+    except OSError:
+        return f"{folder} may not be listed"
+    beside = (get_close_matches(path.name, there) or there)[:_MOST_NAMED]
+    return f"files there: {', '.join(beside)}" if beside else f"{folder} is empty"
 
 
 def _matching(folder: Path, patterns: Sequence[str]) -> list[Path]:

@@ -131,7 +131,7 @@ class Asking:
         for number in range(-(-self.items // self._cells)):
             left = self.items - number * self._cells
             for repetition in range(self.repetitions):
-                yield from _cell_by_cell(of_any_number, number, repetition)[:left]
+                yield from _round(of_any_number, number, repetition)[:left]
 
     def cell_by_cell(self, number: int, repetition: int) -> Iterator[Question]:
         """Yield a round's questions, one for every cell."""
@@ -169,8 +169,8 @@ class Asking:
                     )
 
 
-@lru_cache(maxsize=4096)
-def _cell_by_cell(asking: Asking, number: int, repetition: int) -> tuple[Question, ...]:
+@lru_cache(maxsize=256)
+def _round(asking: Asking, number: int, repetition: int) -> tuple[Question, ...]:
     """Return a round's questions; the looks of a decision begin with the same rounds."""
     return tuple(asking.cell_by_cell(number, repetition))
 

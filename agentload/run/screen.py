@@ -223,7 +223,7 @@ class Modelled:
     seed: int
     _company: list[int] = field(default_factory=lambda: [0])
     _writing: _Writing = field(default_factory=_Writing)
-    _scored: dict[tuple[str, ...], Ranking] = field(default_factory=dict)
+    _scored: dict[tuple[str, ...], Ranking] = field(default_factory=dict, init=False)
     """The prompt that was scored last: a longer list of its likely tokens may be wanted next."""
 
     async def behind(self, prompt: Prompt, *, most: int) -> Likely | Failed:

@@ -91,7 +91,7 @@ def likely(text: str, *, unit: Unit, usual: str | None = None) -> str:
 
     Without a figure in it, the quantity is the *usual* one.
     """
-    found = _BEGINNING.match(_THOUSANDS.sub("", text.strip()).replace(",", "."))
+    found = _BEGINNING.match(_THOUSANDS.sub(r"\1", text.strip()).replace(",", "."))
     if found is None:
         return usual or _USUAL[unit]
     per = _PER.search(text)
@@ -104,7 +104,7 @@ def likely(text: str, *, unit: Unit, usual: str | None = None) -> str:
 
 
 _BEGINNING: Final = re.compile(r"[^\d.]{0,2}(\d+\.?\d*|\.\d+)\s*([a-z%]*)", re.IGNORECASE)
-_THOUSANDS: Final = re.compile(r",(?=\d{3}(?!\d))")
+_THOUSANDS: Final = re.compile(r"(?<![\d.,])([1-9]\d{0,2}),(?=\d{3}(?!\d))")
 _PER: Final = re.compile(r"rpm$|(/|\bper) ?(m(in(ute)?)?|(?P<hour>h(our)?))$", re.IGNORECASE)
 _TIMES: Final = ("ms", "s", "m", "h", "d")
 _SUFFIXES: Final[Mapping[Unit, tuple[str, ...]]] = {

@@ -74,7 +74,10 @@ def study_of(run: RunRow) -> Study | None:
 
 @lru_cache(maxsize=16)
 def parse_stored(text: str) -> Study:
-    """Read a stored study without today's checks: it ran, even if it would be refused now."""
+    """Read a stored study without today's checks: it ran, even if it would be refused now.
+
+    Every caller has the same one, so its mappings are only read.
+    """
     try:
         found: Study = msgspec.convert(_known(json.loads(text), Study), Study)
     except msgspec.ValidationError as error:

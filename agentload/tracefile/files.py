@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from shutil import copyfileobj
 from tempfile import NamedTemporaryFile
 from typing import BinaryIO, Final, Literal
@@ -109,9 +110,8 @@ def read(path: Path | str, *, lenient: bool = False) -> Trace:
     try:
         first = next(source.lines(), b"")
         if first[8:12] == _DUCKDB:
-            raise LineError(
-                "a database of runs, not a trace", hint=f"agentload advise {source.name}"
-            )
+            hint = None if source.name == TYPED else f"agentload advise {quote(source.name)}"
+            raise LineError("a database of runs, not a trace", hint=hint)
         header = codec.header(first)
     except LineError as error:
         raise _placed(source, 1, error) from error

@@ -61,6 +61,8 @@ OPTIONS = [  # the words before the mistake, the mistake, the hint
     (DECIDE, "--slo ttft=-2s", "--slo ttft=2s"),
     (DECIDE, "--slo ttft=2s,tpot=0", "--slo ttft=2s,tpot=50ms"),
     (REPLAY, "--temperature hot", "--temperature 0.7"),
+    (REPLAY, "--temperature 0,125", "--temperature 0.125"),
+    (DECIDE, "--price 1,000.5", "--price 1000.5"),
     (REPLAY, "--max-context 120ktokens", "--max-context 120k"),
     (REPLAY, "--duration 90secs", "--duration 90s"),
     (REPLAY, "--duration 1h30m", "--duration 1h"),

@@ -14,7 +14,7 @@ from agentload.importers.parts import chat, fields
 from agentload.importers.parts.chat import ContextPiece
 from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue, Join
 from agentload.importers.parts.fields import agents_usage
-from agentload.importers.parts.files import Placed, Record, as_object, as_text, parse_json
+from agentload.importers.parts.files import Record, as_object, as_text, parse_json
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.order import in_order
 from agentload.model.trace import Session, Wait
@@ -120,7 +120,7 @@ def _complete(joins: deque[Join], by_s: float | None) -> list[Join]:
     return done
 
 
-def spawns(found: Iterable[TranscriptEntry]) -> Placed[float]:
+def spawns(found: Iterable[TranscriptEntry]) -> Iterator[tuple[str, float]]:
     """Yield the key of each spawned session, and when the spawning call was complete."""
     done_s: float | None = None
     for entry in found:

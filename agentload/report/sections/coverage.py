@@ -5,11 +5,13 @@ Two lines on the first screen, and a table of the quantiles of both.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from advisor import words
 from advisor.evidence import PairLoad, TwinChange
 from advisor.verdict import Coverage, Quantity
+from agentload.evidence.gather import pair_load
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Cell, Group, group, table
@@ -67,7 +69,7 @@ def load(view: View) -> str:
 
     Empty where no change was measured, or the run does not say under which load.
     """
-    played = view.decision.pair_load or _of_whole_sessions(view)
+    played = view.decision.pair_load or _load_of_whole_sessions(view)
     if played is None or not view.decision.changes:
         return ""
     parts = [f"block pairs have {_at_once(played)}, {_waiting(played)}{_calls(view)}"]
@@ -84,18 +86,15 @@ def load(view: View) -> str:
     return say.join(parts, "; ")
 
 
-def _of_whole_sessions(view: View) -> PairLoad | None:
-    """Return the load of pairs that are no windows; None where the run is no replay."""
+def _load_of_whole_sessions(view: View) -> PairLoad | None:
+    """Return the load of a replay whose pairs have no load of their own.
+
+    None where the run is no replay, or where a benchmark's rules say how long users wait.
+    """
     study = view.facts.study
-    if not isinstance(study, Replay):
+    if not isinstance(study, Replay) or study.benchmark is not None:
         return None
-    return PairLoad(
-        sessions=study.capacity or study.load.sessions,
-        rate_per_s=study.load.rate_per_s,
-        speed=study.load.speed,
-        user_wait_s=study.load.wait_cap_s.get("user"),
-        user_wait_scale=study.load.wait_scale.get("user", 1.0),
-    )
+    return replace(pair_load(study.load), sessions=study.capacity or study.load.sessions)
 
 
 def _calls(view: View) -> str:

@@ -148,8 +148,7 @@ def _itl(view: View) -> Plot:
     for arm, points in clouds.items():
         xs, ys = _below(points, limit)
         above += len(points[1]) - len(ys)
-        if xs:
-            marks.append(view.series(arm, "points", xs, ys))
+        marks.append(view.series(arm, "points", xs, ys))
     fits = [_fit(view, line) for line in view.decision.itl]
     bands = tuple(_band(view))
     apart = f"Within the band {labels.arm(view.focus)} and {view.against} cannot be distinguished."

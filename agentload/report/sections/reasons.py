@@ -94,8 +94,8 @@ def findings(view: View) -> tuple[Reason, ...]:
     waiting = {(each.arm, each.workload) for each in verdicts if each.verdict == "test further"}
     told = []
     for each in sorted(view.decision.findings, key=lambda each: _ORDER.index(each.kind)):
-        is_listed = each.rule == "missing_evidence" and (each.arm, each.workload) in waiting
-        if not is_listed:
+        is_said = each.rule == "missing_evidence" and (each.arm, each.workload) in waiting
+        if not is_said:
             told.append(_finding(view, each, known))
     return tuple(told)
 

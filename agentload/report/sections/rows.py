@@ -38,8 +38,8 @@ def row(name: str, values: Sequence[Printed] = (), *, changes: Sequence[Printed]
     """
     nothing = [EMPTY] * max(len(values) - 1, len(changes))
     reference, *own = map(_cell, values or [EMPTY, *nothing])
-    arms = map(ArmCells, own, map(_cell, changes or nothing))
-    return Row(name=name, reference=reference, arms=tuple(arms))
+    arms = zip(own, map(_cell, changes or nothing), strict=True)
+    return Row(name=name, reference=reference, arms=tuple(ArmCells(*each) for each in arms))
 
 
 def _cell(text: Printed) -> Cell:

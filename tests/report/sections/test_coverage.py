@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from advisor.policy import Policy
-from agentload.evidence.gather import _pair_load as pair_load
+from agentload.evidence.gather import window_load
 from agentload.report.document import document
 from agentload.study.kinds import Replay
 from agentload.study.parts import Load, TraceRef, Virtual
@@ -33,7 +33,7 @@ ARMS = Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8"))
 )
 def test_the_load_of_pairs_is_said_as_it_was_played(load: Load, said: str) -> None:
     study = Replay(traces=(TraceRef(path="demo-chat"),), servers=ARMS, windows=4, load=load)
-    decision = replace(sample.decision(), pair_load=pair_load(study, Notes()))
+    decision = replace(sample.decision(), pair_load=window_load(study, Notes()))
     assert document(decision, sample.evidence(), sample.facts(), policy=Policy()).load.startswith(
         f"block pairs have {said}"
     )
@@ -62,6 +62,18 @@ def test_the_first_screen_says_how_many_whole_sessions_and_calls_ran(
     )
     lines = dict(document(decision, sample.evidence(), facts, policy=Policy()).facts)
     assert lines["Load"] == f"block pairs have {said}, {calls:,} calls per arm"
+
+
+def test_the_load_of_a_benchmark_is_its_rules_and_not_that_of_the_trace() -> None:
+    played = Replay(
+        traces=(TraceRef(path="demo-chat"),),
+        servers=ARMS,
+        load=Load(sessions=4),
+        benchmark="agentx-fast",
+    )
+    decision = replace(sample.decision(), pair_load=None, twin_changes=())
+    facts = replace(sample.facts(), study=played)
+    assert not document(decision, sample.evidence(), facts, policy=Policy()).load
 
 
 @pytest.mark.parametrize(("replicas", "said"), [(2, ""), (4, ", where trials say 11")])
