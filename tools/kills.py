@@ -111,6 +111,8 @@ The server gives shorter names to other calls, such as a check's before a decisi
 class Count:
     """Results of the kills of one verb."""
 
+    starts: int = 0
+    """How often the verb was started: some come to their end before they are killed."""
     kills: int = 0
     answers: int = 0
     lost: list[str] = field(default_factory=list)
@@ -161,15 +163,15 @@ def killed(
     stored: list[Stored] = []
     tried: list[LookSpan] = []
     with _servers(folder, verb) as endpoints:
-        while count.kills < number:
-            database = folder / f"x{count.kills}.duckdb"
+        while count.starts < number:
+            database = folder / f"x{count.starts}.duckdb"
             command = _command(verb, endpoints, database)
-            for _ in range(min(a_run, number - count.kills)):
+            for _ in range(min(a_run, number - count.starts)):
                 on = [*command, *_on(verb, database)]
                 due = _due(verb, database, rng, most - count.stages)
-                was_killed = _was_killed(on, rng, due)
-                count.kills += 1
-                if was_killed:
+                count.starts += 1
+                if _was_killed(on, rng, due):
+                    count.kills += 1
                     kills_ns.append(time.monotonic_ns())
                     count.stages.update(each.criterion for each in _looks(database)[-1:])
                 elif verb in WORLDS:
@@ -444,12 +446,12 @@ def _loads(number: int, folder: Path, rng: Random, count: Count) -> None:
             writer.append(call(each))
         writer.append(block_row())
     command = _command("load", "", database)
-    while count.kills < number:
+    while count.starts < number:
         for path in folder.glob("x.duckdb*"):
             path.unlink()
-        for _ in range(min(A_RUN, number - count.kills)):
-            _was_killed(command, rng, _at_once)
-            count.kills += 1
+        for _ in range(min(A_RUN, number - count.starts)):
+            count.starts += 1
+            count.kills += _was_killed(command, rng, _at_once)
         done = completed(command)
         if done.returncode:
             count.stuck.append(done.stderr)
@@ -504,6 +506,8 @@ def main() -> int:
         with TemporaryDirectory(prefix="agentload-") as folder:
             own = WORLDS[verb].stages if verb in WORLDS else ()
             stages = [each for each in own if each in asked.stages]
+            if own and not stages:
+                continue
             count = killed(verb, number, folder=Path(folder), seed=asked.seed, stages=stages)
         clean = clean and count.is_clean
         print(

@@ -1,6 +1,7 @@
 """Decide on what was measured, and write it down."""
 
 import shlex
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated
 
@@ -20,11 +21,13 @@ from agentload.cli._options import (
 )
 from agentload.cli._print import Style, paint_words, print_json
 from agentload.errors import UsageError
+from agentload.model.rows import RunRow
 from agentload.report.advise import advise as advised
 from agentload.report.advise import compare as compared
 from agentload.report.advise import keep
 from agentload.report.parts import Document
 from agentload.report.render import USUAL, formats, render, write
+from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.runs import lines
 
@@ -182,15 +185,18 @@ def _two_runs(database: Path, typed: str | None) -> tuple[str, str]:
     names = [] if typed is None else [name.strip() for name in typed.split(",")]
     if len(names) == 2 and names[0] != names[1] and all(names):
         return names[0], names[1]
-    wrong = f"expected two runs, got '{typed or ''}'"
+    wrong = f"expected two runs, got {repr(typed) if typed else 'none'}"
     with reading(database) as connection:
+        played = {each.run_id: each.trace_hash for each in tables.rows(connection, RunRow)}
         stored = [each.run_id for each in lines(connection)]
-    if len(stored) < 2:
+    of_one_trace = [pair for pair in combinations(stored, 2) if len({*map(played.get, pair)}) == 1]
+    if not of_one_trace:
         raise UsageError(
-            f"--runs: {wrong}; {database} has {len(stored)} of the two that it takes",
-            hint=f"agentload runs list {database}",
+            f"--runs: {wrong}; {database} has no two runs of one trace",
+            hint=f"agentload runs list {shlex.quote(str(database))}",
         )
+    earlier, later = of_one_trace[-1]
     raise UsageError(
         f"--runs: {wrong}",
-        hint=f"agentload compare {shlex.quote(str(database))} --runs {stored[-2]},{stored[-1]}",
+        hint=f"agentload compare {shlex.quote(str(database))} --runs {earlier},{later}",
     )

@@ -129,7 +129,8 @@ def _hint_beside(path: Path) -> str:
     if not folder.is_dir():
         return f"there is no folder {folder} either"
     try:
-        there = sorted(each.name for each in islice(folder.iterdir(), _MOST_COMPARED))
+        found = islice(folder.iterdir(), _MOST_COMPARED)
+        there = sorted(each.name for each in found if each.exists())
     except OSError:
         return f"{folder} may not be listed"
     beside = (get_close_matches(path.name, there) or there)[:_MOST_NAMED]

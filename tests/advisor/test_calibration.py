@@ -13,18 +13,24 @@ from tests.advisor.grading import Cell, crossed, graded, is_opposite, is_wrong, 
 PLAIN = Cell(world="plain", starts="one start", size="six pairs")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "world",
     [
         "plain",
-        "wander of one arm",
-        "starts +-3%",
-        "starts of twice the prior",
-        "starts in two modes",
+        *(
+            pytest.param(world, marks=pytest.mark.slow)
+            for world in (
+                "wander of one arm",
+                "starts +-3%",
+                "starts of twice the prior",
+                "starts in two modes",
+            )
+        ),
     ],
 )
-@pytest.mark.parametrize("starts", ["one start", "a start a pair"])
+@pytest.mark.parametrize(
+    "starts", ["one start", pytest.param("a start a pair", marks=pytest.mark.slow)]
+)
 def test_the_advisor_is_seldom_wrong_in_worlds_whose_truth_is_known(
     world: str, starts: str
 ) -> None:

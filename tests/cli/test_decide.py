@@ -3,6 +3,7 @@
 import json
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from agentload.errors import AgentloadError, InterruptError, UsageError
 from agentload.run.audience import Audience
 from agentload.run.place import StudyPlace, place_of
 from agentload.store.journal import Writer
+from agentload.store.loader import load
 from agentload.store.places import journal_folder
 from agentload.study.argv import build_study, split
 from agentload.study.kinds import Decide
@@ -24,6 +26,7 @@ from agentload.study.parts import Live, TraceRef, Virtual
 from tests.evidence.runs import block
 from tests.importers import test_prometheus
 from tests.report.conftest import simulated
+from tests.store.rows import run_row
 
 
 @pytest.fixture(scope="module")
@@ -136,10 +139,29 @@ def test_compare_wants_two_runs(
 ) -> None:
     code, _, error = agentload(monkeypatch, capsys, "compare", str(database), "--runs", runs)
     said, hint = error.splitlines()
-    assert (code, said) == (2, f"error: --runs: expected two runs, got '{runs}'")
+    assert (code, said) == (2, f"error: --runs: expected two runs, got {runs!r}")
     words = shlex.split(hint.removeprefix("hint: "))
     assert words[:4] == ["agentload", "compare", str(database), "--runs"]
-    assert agentload(monkeypatch, capsys, *words[1:])[0] in (0, 1)  # it is read, and compared
+    assert agentload(monkeypatch, capsys, *words[1:])[0] == 0  # the two are of one trace
+
+
+def test_two_runs_of_one_trace_are_offered_where_later_ones_played_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = tmp_path / "my runs.duckdb"
+    for run, trace in (("r1", "abc"), ("r2", "abc"), ("r3", "xyz")):
+        journal = journal_folder(database, run) / "leg001.journal"
+        with Writer(journal) as writer:
+            writer.append(replace(run_row(run), trace_hash=trace))
+        load([journal], database)
+    code, _, error = agentload(monkeypatch, capsys, "compare", str(database))
+    assert (code, error) == (
+        2,
+        (
+            "error: --runs: expected two runs, got none\n"
+            f"hint: agentload compare '{database}' --runs r1,r2\n"
+        ),
+    )
 
 
 def test_a_database_that_is_not_there_is_an_error_with_a_hint(

@@ -61,7 +61,6 @@ def described(database: Path) -> tuple[RunRow, ...]:
         return tables.rows(connection, RunRow)
 
 
-@pytest.mark.slow
 def test_runs_are_listed_reported_and_advised_on(commit: str, old: Path, agentload: Called) -> None:
     code, out, _ = agentload("runs", "list", "old.duckdb", "--json")
     names = [each["run_id"] for each in json.loads(out)]

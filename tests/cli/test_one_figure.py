@@ -72,12 +72,15 @@ def unlike(screen: str, advice: str, found: dict[str, Any]) -> dict[str, object]
     return differ
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
         pytest.param(("--budget", "4m"), id="speed"),
-        pytest.param(("--budget", "6m", "--slo", "ttft=2s,tpot=50ms", "--agents", "400"), id="all"),
+        pytest.param(
+            ("--budget", "6m", "--slo", "ttft=2s,tpot=50ms", "--agents", "400"),
+            id="all",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_decision_says_the_same_on_its_screen_its_pages_and_in_its_file(

@@ -78,8 +78,13 @@ def again(first: Path, folder: Path) -> None:
         typed(folder, *shlex.split(each)[1:])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("words", [pytest.param(words, id=name) for name, words in VIRTUAL.items()])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(words, id=name, marks=() if name == "eval" else pytest.mark.slow)
+        for name, words in VIRTUAL.items()
+    ],
+)
 def test_a_run_in_virtual_time_is_the_same_to_the_last_figure(
     words: tuple[tuple[str, ...], ...], tmp_path: Path
 ) -> None:

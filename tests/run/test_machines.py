@@ -134,9 +134,10 @@ def test_with_a_swap_the_true_difference_comes_back(
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("slowness", [SLOWNESS, {"m1": 1.08, "m2": 1.0}])
-@pytest.mark.parametrize("swap", [False, True])
+@pytest.mark.parametrize(
+    "slowness", [SLOWNESS, pytest.param({"m1": 1.08, "m2": 1.0}, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("swap", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_two_copies_of_one_arm_are_never_avoided_or_used_for_their_machine(
     tmp_path: Path,
     slowness: dict[str, float],

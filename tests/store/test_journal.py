@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentload.errors import StoreError
-from agentload.model.rows import Row
+from agentload.model.rows import CallRow, Row, RunRow
 from agentload.model.stamps import stamps
 from agentload.store import codec
 from agentload.store.codec import HEAD, MAGIC, NEWS, Damage, Frame, frame, frames
 from agentload.store.journal import RESERVE, Writer, read
 from agentload.store.tables import CALL
-from tests.store.rows import ONE_OF_EACH, S, call
+from tests.store.rows import ONE_OF_EACH, S, call, run_row
 
 
 def write(path: Path, *rows: Row) -> bytes:
@@ -37,6 +37,26 @@ def test_every_kind_of_row_comes_back_as_it_was(tmp_path: Path) -> None:
     assert tuple(reader) == ONE_OF_EACH
     assert reader.torn is None
     assert reader.offset == (tmp_path / "a.journal").stat().st_size
+
+
+def test_rows_of_other_kinds_are_skipped_and_the_end_is_reached_all_the_same(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.journal"
+    whole = write(path, *ONE_OF_EACH)
+    reader = read(path, kinds=(CallRow, RunRow))
+    assert tuple(reader) == tuple(row for row in ONE_OF_EACH if isinstance(row, CallRow | RunRow))
+    assert reader.offset == len(whole)
+
+
+def test_damage_is_told_though_the_row_that_it_is_in_is_of_another_kind(tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    whole = bytearray(write(path, call(1), run_row()))
+    whole[len(codec.header()) + len(codec.record(call(1))) - 3] ^= 0xFF
+    path.write_bytes(whole)
+    found: list[Damage] = []
+    assert tuple(read(path, kinds=(RunRow,), damaged=found.append)) == (run_row(),)
+    assert len(found) == 1
 
 
 def test_every_row_type_has_a_number() -> None:

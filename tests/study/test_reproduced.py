@@ -64,8 +64,10 @@ def test_any_study_is_the_same_from_the_database_and_from_its_command_line(study
     assert build_study(*split(argv(study))) == study
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    "shape",
+    [pytest.param(shape, marks=() if shape == "warm" else pytest.mark.slow) for shape in SHAPES],
+)
 def test_a_simulated_run_can_be_laid_out_again_from_what_it_stored(
     shape: str, tmp_path: Path
 ) -> None:
