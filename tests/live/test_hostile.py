@@ -29,7 +29,7 @@ from tests.live.scripted import Peer, serving
 
 SECOND = 1_000 * MS
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
-HANGING_S = 600
+HANGING_S = 120
 """Only a run that hangs takes so long, however busy the machine is."""
 PATIENT = Limits(
     connect_ns=HANGING_S * SECOND,
