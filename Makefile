@@ -108,7 +108,7 @@ bench: $(READY) ## measure what the documentation claims (some minutes)
 	@for each in engine simulate published traces importers store serve ui chunk transport hostile; do echo "== $$each"; $(BIN)/python -m benchmarks.$$each || exit 1; done
 	@test ! -e build/speedups/agentload_reader.so || { echo "== transport, who reads"; $(BIN)/python -m benchmarks.transport --clients agentload --paths interpreter,thread; }
 
-reports: $(READY) ## play the tour's decisions again, and keep their reports in reports/
+reports: $(READY) ## play the tour's decisions again, read the rows of servers, and keep their reports in reports/
 	@$(BIN)/python -m tests.report.kept
 
 traces: $(READY) ## write the shipped traces anew, to the byte

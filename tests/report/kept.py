@@ -1,11 +1,11 @@
-"""Make the reports that `reports/` keeps, one for each verdict:
-`python -m tests.report.kept [WORD …]`, which `make reports` calls.
+"""Make the reports that `reports/` keeps: `python -m tests.report.kept [NAME …]`, which
+`make reports` calls.
 
-Each is a stop of the demo's tour, played again in virtual time. Its
-Markdown is kept without charts, which are in the page beside it.
+One for each verdict is a stop of the demo's tour, played again in virtual time. One of servers is
+made from the rows that are kept next to it. Their Markdown is kept without charts, which are in
+the page beside it.
 """
 
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -15,8 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from agentload.cli._tour import STOPS, visit
+from agentload.report.advise import advise
+from agentload.report.parts import Document
 from agentload.report.record import Measured
 from agentload.report.render import render
+from agentload.store.archive import import_
+from agentload.verdict.policy import Setting
 
 FOLDER: Final = Path(__file__).parents[2] / "reports"
 KEPT: Final[Mapping[str, str]] = {
@@ -27,6 +31,9 @@ KEPT: Final[Mapping[str, str]] = {
     "no-difference": "short-chat",
 }
 """The stop of the tour that each verdict comes from."""
+ARCHIVED: Final = ("gpu/llama-8b-chat",)
+"""Reports of servers, each with the rows that it is made from."""
+ROWS: Final = "run.tar.zst"
 
 
 def replayed(word: str, place: Path) -> Measured:
@@ -36,9 +43,16 @@ def replayed(word: str, place: Path) -> Measured:
         return visit(stop, Path("reports") / word)
 
 
-def files(found: Measured) -> Mapping[str, str]:
+def imported(name: str, place: Path) -> Document:
+    """Decide on the rows that are kept of a run, as somebody would who imports them in *place*."""
+    with chdir(place):
+        database = Path("run.duckdb")
+        run = import_(FOLDER / name / ROWS, database).run_id
+        return advise(database, run, setting=Setting())
+
+
+def files(document: Document) -> Mapping[str, str]:
     """Return what is kept of a decision, by name."""
-    document = found.document
     bare = (replace(group, charts=()) for group in document.groups)
     plain = replace(document, groups=tuple(group for group in bare if group.tables))
     return {
@@ -49,14 +63,15 @@ def files(found: Measured) -> Mapping[str, str]:
 
 
 def main() -> None:
-    """Write the reports of these verdicts, or of all."""
-    for word in sys.argv[1:] or KEPT:
-        with tempfile.TemporaryDirectory() as place:
-            kept = files(replayed(word, Path(place)))
-        shutil.rmtree(FOLDER / word, ignore_errors=True)
-        (FOLDER / word).mkdir()
-        for name, text in kept.items():
-            (FOLDER / word / name).write_text(text, encoding="utf-8")
+    """Write the reports of these names, or all."""
+    for report in sys.argv[1:] or (*KEPT, *ARCHIVED):
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder)
+            is_archived = report in ARCHIVED
+            found = imported(report, place) if is_archived else replayed(report, place).document
+        (FOLDER / report).mkdir(exist_ok=True)
+        for name, text in files(found).items():
+            (FOLDER / report / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
