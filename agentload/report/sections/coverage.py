@@ -47,21 +47,32 @@ def line(view: View) -> str:
     if whole.timed_to is None:
         return f"none of your {say.plural(whole.calls, 'call')}: none was timed"
     is_all = whole.call_share == 1
-    of = "" if is_all else f" of {words.length(whole.longest)}"
     tokens = "" if is_all else f" and {_share(whole.token_share)} of their tokens"
     study = view.facts.study
     cut = study.load.max_context_tokens if isinstance(study, Replay) else None
     unplayed = [each.workload for each in view.decision.coverage if not each.played]
     missed = [name for name in unplayed if name is not None]
-    contexts = f"contexts to {words.length(whole.timed_to)}{of}"
     known = f"measured by the first {say.plural(whole.calls, 'call')} of a longer trace"
     parts = (
-        f"{_share(whole.call_share)} of your calls{tokens}, {contexts}",
+        f"{_share(whole.call_share)} of your calls{tokens}, contexts {_reach(view, whole)}",
         "" if cut is None else f"sessions end before {words.length(cut)} (--max-context)",
         f"{say.enumeration(missed)} not played" if missed else "",
         "" if whole.is_whole else known,
     )
     return say.join(parts, "; ")
+
+
+def _reach(view: View, whole: Coverage) -> str:
+    """Say up to which context calls were covered: class by class where classes end elsewhere."""
+    cut = [each for each in view.decision.coverage if each.workload and each.call_share < 1]
+    told = (f"of {each.workload} {_upto(each)}" for each in cut if each.timed_to is not None)
+    return say.join(told, ", ") or _upto(whole)
+
+
+def _upto(covered: Coverage) -> str:
+    assert covered.timed_to is not None
+    of = "" if covered.call_share == 1 else f" of {words.length(covered.longest)}"
+    return f"to {words.length(covered.timed_to)}{of}"
 
 
 def load(view: View) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from advisor.policy import Policy
+from advisor.verdict import Coverage
 from agentload.evidence.gather import window_load
 from agentload.report.document import document
 from agentload.study.kinds import Replay
@@ -84,3 +85,34 @@ def test_agents_of_a_replica_that_twins_and_trials_size_otherwise_are_told_apart
     capacity = tuple(replace(each, replicas_at_peak=replicas) for each in before.capacity)
     load = telling.made(replace(before, capacity=capacity)).load
     assert load.endswith(f"your peak is of 21 agents a replica, by BF16's twin{said}")
+
+
+def covered(workload: str | None, to: float, longest: float, share: float) -> Coverage:
+    return Coverage(
+        workload=workload,
+        calls=100,
+        played=50,
+        call_share=share,
+        token_share=share,
+        timed_to=to,
+        longest=longest,
+        is_whole=True,
+        quantiles=(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("classes", "said"),
+    [
+        ([("chat", 20_480, 20_480, 1.0)], "of rag to 10k of 30k"),
+        ([("chat", 20_480, 40_960, 0.5)], "of rag to 10k of 30k, of chat to 20k of 40k"),
+    ],
+)
+def test_each_class_that_is_not_covered_whole_says_up_to_which_of_its_contexts(
+    classes: list[tuple[str, float, float, float]], said: str
+) -> None:
+    parts = [("rag", 10_240, 30_720, 0.5), *classes]
+    coverage = (covered(None, 10_240, 40_960, 0.9), *(covered(*each) for each in parts))
+    decision = replace(sample.decision(), coverage=coverage)
+    lines = dict(document(decision, sample.evidence(), sample.facts(), policy=Policy()).facts)
+    assert lines["Covers"] == f"90% of your calls and 90% of their tokens, contexts {said}"
