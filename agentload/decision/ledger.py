@@ -19,7 +19,7 @@ from agentload.model.rows import ProbeRow
 from agentload.run.past import began
 from agentload.store import tables
 from agentload.store.database import reading
-from agentload.store.loader import keep
+from agentload.store.loader import keep, load
 from agentload.store.places import journals
 from agentload.verdict.looks import SpeedInterval
 from agentload.verdict.policy import DECISION, Setting
@@ -200,9 +200,13 @@ class Ledger:
 def ledger(database: Path, run: str) -> Ledger:
     """Read what was asked in a run.
 
-    A question that was killed is closed here: it took until its journals were last written.
+    A question that was killed is closed here: it took until its journals were last written. One
+    that ended is in the journal before it is in the database, which is brought up to it.
     """
     rows: Sequence[ProbeRow] = ()
+    written = [path for path in journals(database, run) if path.stem == DECISION]
+    if written:
+        load(written, database)
     if database.exists():
         with reading(database) as connection:
             rows = tables.rows(connection, ProbeRow, run_id=run, probe=DECISION)

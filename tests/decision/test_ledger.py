@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -54,6 +55,17 @@ def test_a_ledger_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert ledger(tmp_path / "x.duckdb", "r") == made
     assert (made.minutes, made.aside) == (5.0, "fp8 speculates")
     assert made.looks("accuracy") == {30: 0.5}
+
+
+def test_a_question_is_known_to_have_ended_whose_process_was_killed_before_its_row_was_loaded(
+    tmp_path: Path,
+) -> None:
+    database, before = tmp_path / "x.duckdb", tmp_path / "before"
+    made = Ledger(database=database, run="r").write("asked", PAIRS)
+    shutil.copy(database, before)
+    made = made.write("asked", ITEMS)
+    shutil.copy(before, database)  # the row is in the journal alone
+    assert ledger(database, "r") == made
 
 
 def test_a_question_that_was_killed_took_until_the_last_row_that_it_left_behind(
