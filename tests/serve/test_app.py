@@ -1,7 +1,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -255,14 +255,18 @@ async def test_a_full_queue_refuses_with_503_and_says_so_in_its_metrics() -> Non
         served(arm(step_ms=20, max_waiting=1, max_num_seqs=1)) as running,
         aiohttp.ClientSession(running.url.removesuffix("/v1")) as http,
     ):
-        body = {"messages": HELLO, "max_tokens": 50, "ignore_eos": True}
+        body = {"messages": HELLO, "max_tokens": 5_000, "ignore_eos": True}  # 100 s: it stays
         first = [
             asyncio.create_task(http.post("/v1/chat/completions", json=body)) for _ in range(2)
         ]
-        await asyncio.sleep(0.1)
+        for _ in range(6_000):
+            found = await gauges(http)
+            if found["waiting"] == 1:
+                break
+            await asyncio.sleep(0.01)
+        assert (found["running"], found["rejections"]) == (1, 0)
         assert await refused(http, body, status=503) == json.loads(text("error_queue_full.json"))
-        async with http.get("/metrics") as answer:
-            found = parse(await answer.text()).values
+        found = await gauges(http)
         assert (found["running"], found["waiting"], found["rejections"]) == (1, 1, 1)
         for task in first:
             task.cancel()
@@ -286,8 +290,12 @@ async def test_a_client_that_leaves_frees_its_place_in_the_batch() -> None:
 
 
 async def load(http: aiohttp.ClientSession) -> float:
+    return (await gauges(http))["running"]
+
+
+async def gauges(http: aiohttp.ClientSession) -> Mapping[str, float]:
     async with http.get("/metrics") as answer:
-        return parse(await answer.text()).values["running"]
+        return parse(await answer.text()).values
 
 
 async def test_a_reader_that_stops_reading_does_not_hold_up_the_others(
