@@ -37,7 +37,7 @@ from agentload.store.database import reading
 from benchmarks.gpu import plan
 from benchmarks.gpu.make import profiled
 from benchmarks.gpu.plan import HOUSE
-from benchmarks.gpu.predict import PREDICTION, changes, holds
+from benchmarks.gpu.predict import PREDICTION, Ends, changes, holds
 from benchmarks.gpu.run import AGENTLOAD
 
 RANDOM: Final = "The weights are random: no accuracy follows from any of this."
@@ -388,8 +388,15 @@ def cards(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             )
 
 
-def _shown(change: Mapping[str, float]) -> str:
-    return f"{change['value']:+.1f}% [{change['low']:+.1f}, {change['high']:+.1f}]"
+def _shown(change: Ends) -> str:
+    low, high = change["low"], change["high"]
+    if low is None and high is None:
+        return "unknown"
+    if low is None:
+        return f"{high:+.1f}% or less"
+    if high is None:
+        return f"{low:+.1f}% or more"
+    return f"{change['value']:+.1f}% [{low:+.1f}, {high:+.1f}]"
 
 
 def _of_starts(starts: Starts | None) -> list[str]:

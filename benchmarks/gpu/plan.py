@@ -80,8 +80,8 @@ def values(data: Mapping[str, Any], site: Site, *, programs: Mapping[str, str]) 
     """Return what the words in braces mean at a site; *programs* are agentload and python."""
     place = data["places"][site.place]
     known = {name: str(value) for name, value in place["values"].items()}
-    if site.place == "gpu":
-        known |= {name: str(value) for name, value in data["models"][site.model]["plays"].items()}
+    plays = data["models"][site.model]["plays"] if site.place == "gpu" else {}
+    known |= {name: str(value) for name, value in plays.get("chat", {}).items()}
     known |= {
         "model": site.model,
         "vllm": site.vllm,
@@ -93,7 +93,8 @@ def values(data: Mapping[str, Any], site: Site, *, programs: Mapping[str, str]) 
         "arms": str(arms_path(site)),
         "steps_trace": str(site.work / f"{site.model}-steps.jsonl"),
     }
-    known["load"] = data["load"].format_map(known)
+    for trace in data["decisions"]:
+        known[f"{trace}_load"] = data["load"].format_map({**known, **plays.get(trace, {})})
     return {**known, **programs}
 
 
@@ -137,7 +138,7 @@ def _filled(word: str, known: Mapping[str, str]) -> list[str]:
     """Return a word with its values; one that is nothing but a value may be several words."""
     return (
         shlex.split(known[word[1:-1]])
-        if word in {"{load}", "{resume}", "{anew}"}
+        if word in {"{chat_load}", "{rag_load}", "{resume}", "{anew}"}
         else [word.format_map(known)]
     )
 

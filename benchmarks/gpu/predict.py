@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import yaml
 
@@ -29,30 +29,38 @@ from benchmarks.gpu.run import AGENTLOAD
 
 PREDICTION: Final = Path(__file__).with_name("prediction.yaml")
 METRICS: Final = ("turn_ms", "ttft_ms", "tpot_ms")
+Ends: TypeAlias = Mapping[str, Any]
+"""A change's value, low and high end; None where it has no such end."""
 HEAD: Final = """\
 # What the profiles predict for each decision of the kit, from virtual time: nothing here was
-# measured. Percent of the first arm, with the interval of such a decision. Made by
-# `python -m benchmarks.gpu.predict`, before any run; `python -m benchmarks.gpu.digest` compares.
+# measured. Percent of the first arm, with the interval of such a decision; null: that end is open,
+# since a full pool says how much at the least. Made by `python -m benchmarks.gpu.predict`, before
+# any run; `python -m benchmarks.gpu.digest` compares.
 """
 
 
 def changes(decided: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield what a decision file says of each arm's
-    latencies over all classes, in percent of the reference.
+    """Yield what a decision file says of each arm's latencies over
+    all classes, in percent of the reference; an open end is None.
     """
     for each in decided["decision"]["changes"]:
-        is_whole = each["workload"] is None and each["metric"] in METRICS
-        if is_whole and each["relative"] is not None and each["relative"]["low"] is not None:
+        found = each["relative"]
+        if each["workload"] is None and each["metric"] in METRICS and found is not None:
             ends = {
-                name: round(100 * each["relative"][name], 1) for name in ("value", "low", "high")
+                name: None if found[name] is None else round(100 * found[name], 1)
+                for name in ("value", "low", "high")
             }
             yield {"arm": each["arm"], "metric": each["metric"], **ends}
 
 
-def holds(predicted: Mapping[str, float], measured: Mapping[str, float]) -> bool:
-    """Tell whether two changes agree: their log ratios
-    differ by no more than both intervals allow.
+def holds(predicted: Ends, measured: Ends) -> bool:
+    """Tell whether two changes agree: their log ratios differ by no more than both
+    intervals allow, or, where one is a bound, the intervals have a value in common.
     """
+    if None in (*predicted.values(), *measured.values()):
+        lows = [each["low"] for each in (predicted, measured) if each["low"] is not None]
+        highs = [each["high"] for each in (predicted, measured) if each["high"] is not None]
+        return max(lows, default=-math.inf) <= min(highs, default=math.inf)
     logs = [
         [math.log1p(each[name] / 100) for name in ("low", "value", "high")]
         for each in (predicted, measured)
@@ -66,7 +74,7 @@ def decided(data: Mapping[str, Any], trace: str, model: str, folder: Path) -> di
     profile = folder / f"{model}.yaml"
     profile.write_text(text(profiled(data, model)), encoding="utf-8")
     given = data["places"]["gpu"]["values"]
-    load = data["load"].format_map(data["models"][model]["plays"]).split()
+    load = data["load"].format_map(data["models"][model]["plays"][trace]).split()
     command = [
         AGENTLOAD,
         "decide",

@@ -159,11 +159,15 @@ def test_the_prediction_was_made_for_every_decision_of_the_kit_and_with_its_arms
         ((-8, -12, -4), (-11, -14, -8), True),
         ((-8, -10, -6), (0, -3, 3), False),
         ((-8, -30, 20), (5, -1, 11), True),
+        ((-55, None, -55), (-70, None, -70), True),
+        ((-55, None, -55), (-60, -70, -50), True),
+        ((-55, None, -55), (-30, -40, -20), False),
+        ((-55, None, -55), (10, 10, None), False),
     ],
 )
 def test_a_prediction_holds_within_both_intervals(
-    predicted: tuple[float, ...],
-    measured: tuple[float, ...],
+    predicted: tuple[float | None, ...],
+    measured: tuple[float | None, ...],
     is_held: bool,  # noqa: FBT001 - a row
 ) -> None:
     named = [
