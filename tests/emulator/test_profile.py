@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
 
 from agentload.builtin import find, names
-from agentload.emulator.profile import arm, parse, step_time, text
+from agentload.emulator.profile import arm, parse, read, step_time, text
 from agentload.emulator.steptime import StepClock, decode_s
 from agentload.errors import ProfileError
 from agentload.kvmath.pool import pool_of
@@ -175,6 +176,14 @@ def test_a_bad_profile_is_refused_with_file_place_and_expectation(
 def test_what_is_no_profile_at_all_is_refused(text: str) -> None:
     with pytest.raises(ProfileError, match="profile test: "):
         parse(text, name="test")
+
+
+def test_the_hint_for_a_bad_profile_can_be_typed_wherever_its_file_is(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("arms: 3", encoding="utf-8")
+    with pytest.raises(ProfileError) as caught:
+        read(str(path))
+    assert caught.value.hint == f"mend it, then `agentload profile show {path}`"
 
 
 def test_an_unknown_arm_is_refused_with_those_that_exist() -> None:
