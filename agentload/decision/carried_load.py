@@ -194,7 +194,11 @@ class LoadTrials:
         if any(each.low is None for each in said):
             self.twins.set_aside("not even one session is within the service level on it")
             return None
-        self.means.audience.notice("  " + "; ".join(map(self._line, said)))
+        carried = "; ".join(
+            f"{each.arm}'s twin carries {each.holds:.1f} agents [{each.low:.1f}, {each.high:.1f}]"
+            for each in said
+        )
+        self.means.audience.notice(f"  {carried}")
         study = self.means.search(self._trial_s)
         self._draw(study, said, draws)
         if len(self._draws) < draws:
@@ -373,18 +377,6 @@ class LoadTrials:
         whole = means.search(lasting_s(stock, played.sessions))
         study = msgspec.structs.replace(whole, load=waits)
         yield OwnLoad(agents=played.sessions, is_own=False, study=study, stock=stock)
-
-    def _line(self, found: ArmLoad) -> str:
-        """Say what the twin of an arm carries."""
-        assert found.holds is not None
-        line = (
-            f"{found.arm}'s twin carries {found.holds:.1f} agents [{found.low:.1f}, "
-            f"{found.high:.1f}]"
-        )
-        peak = self.means.study.agents
-        if peak is None:
-            return line
-        return f"{line}, {math.ceil(peak / max(1, math.floor(found.holds)))} replicas for {peak}"
 
     def _seed(self, number: int) -> int:
         return rng_of(self.means.study.seed, "twin", number).getrandbits(32)

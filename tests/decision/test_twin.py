@@ -209,4 +209,5 @@ def test_what_twins_say_is_measured_and_kept_as_a_search(
         ).fetchall()
     assert trials == sum(map(len, found.trials.values())) == 4 * DRAWS[0]
     assert limits.keys() == {"bf16", "fp8"}
-    assert any("replicas for 400" in line for line in said)
+    twins = next(line for line in said if "twin carries" in line)
+    assert "replicas" not in twins, "the trials say how many, which the screen shows"
