@@ -34,21 +34,16 @@ def import_(
         ),
     ] = None,
     out: Out = "-",
-    lenient: Annotated[
-        bool, typer.Option("--lenient", help="Leave malformed records out and count them.")
-    ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Make every oddity an error.")] = False,
+    lenient: Annotated[bool, "Leave malformed records out and count them."] = False,
+    strict: Annotated[bool, "Make every oddity an error."] = False,
     with_text: Annotated[
         bool,
-        typer.Option(
-            "--with-text",
-            help="Also write the literal text, to FILE.text.jsonl next to the trace: it is as "
-            "private as the source.",
+        (
+            "Also write the literal text, to FILE.text.jsonl next to the trace: it is as "
+            "private as the source."
         ),
     ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON to stdout.")
-    ] = False,
+    json: Annotated[bool, "Print the summary as JSON to stdout."] = False,
 ) -> None:
     """Import logs and traces of other programs.
 
@@ -180,8 +175,7 @@ def _sorted(given: list[str]) -> tuple[str | None, list[Path], dict[str, str]]:
 def fit(
     *,
     prometheus: Annotated[
-        list[str],
-        typer.Option(help="A /metrics text or its URL; twice: an earlier and a later one."),
+        list[str], "A /metrics text or its URL; twice: an earlier and a later one."
     ],
     given: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the fit.")
@@ -195,9 +189,7 @@ def fit(
         ),
     ] = 0.0,
     out: Out = "-",
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON to stdout.")
-    ] = False,
+    json: Annotated[bool, "Print the summary as JSON to stdout."] = False,
 ) -> None:
     """Make a trace from a server's metrics alone.
 
