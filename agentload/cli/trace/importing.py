@@ -6,12 +6,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
 from typing import Annotated, Final
 
 import typer
 
-from agentload.cli._print import notice, print_json
+from agentload.cli._print import notice, print_json, repeatedly
 from agentload.cli.trace._named import Out, describe, list_all, options_by_name
 from agentload.errors import TraceError, UsageError
 from agentload.importers import catalog
@@ -73,7 +72,7 @@ def import_(
             tolerance=_tolerance(lenient=lenient, strict=strict),
             texts=texts,
         )
-        with _followed(made):
+        with repeatedly(lambda: _say_progress(made), every_s=PROGRESS_S):
             write(out, made.trace)
     if json:
         print_json(made.summary)
@@ -104,23 +103,10 @@ def _tolerance(*, lenient: bool, strict: bool) -> Tolerance:
     return "strict" if strict else "normal"
 
 
-@contextmanager
-def _followed(made: catalog.Conversion) -> Iterator[None]:
-    """Say now and then how far an import is."""
-    is_over = Event()
-
-    def tell() -> None:
-        while not is_over.wait(PROGRESS_S):
-            size, sessions = made.so_far
-            notice(f"{size / 1e6:,.0f} MB read, {plural(sessions, 'session')} so far")
-
-    teller = Thread(target=tell, daemon=True)
-    teller.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        teller.join()
+def _say_progress(made: catalog.Conversion) -> None:
+    """Say how far an import is."""
+    size, sessions = made.so_far
+    notice(f"{size / 1e6:,.0f} MB read, {plural(sessions, 'session')} so far")
 
 
 @contextmanager
