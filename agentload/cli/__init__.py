@@ -3,8 +3,8 @@ its name in the source, imported only when it is invoked.
 
 A verb is a public function of a module of this package with
 
-- keyword-only parameters: its signature is the verb's
-  options and arguments (typer annotations), it returns None;
+- keyword-only parameters: its signature is the verb's options and arguments. A text next to
+  the type is an option's help, and what needs more says so with typer. It returns None;
 - a docstring: its first line is shown by `agentload
   --help`, the whole of it by `agentload VERB --help`.
 

@@ -4,16 +4,14 @@ terminal, a line now and then elsewhere; notices, and Ctrl-C heeded.
 Its figures are for watching alone: no result is taken from them.
 """
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import copy_context
 from shutil import get_terminal_size
 from typing import Final
 
-from agentload.cli._print import ABSENT, is_watched, length, notice, table, transient
+from agentload.cli._print import ABSENT, is_watched, length, notice, repeatedly, table, transient
 from agentload.cli._signals import hear_stop
 from agentload.layout.cost import Cost
 from agentload.model.client import MAX_LATE_MS
@@ -77,22 +75,11 @@ class CallProgress:
         if not is_watched():
             yield
             return
-        ended = threading.Event()
-
-        def drawing() -> None:
-            transient(*self.lines())
-            while not ended.wait(DRAWN_S):
-                transient(*self.lines())
-
-        drawer = threading.Thread(
-            target=copy_context().run, args=(drawing,), name="progress", daemon=True
-        )
-        drawer.start()
+        transient(*self.lines())
         try:
-            yield
+            with repeatedly(lambda: transient(*self.lines()), every_s=DRAWN_S):
+                yield
         finally:
-            ended.set()
-            drawer.join()
             transient()
 
     def line(self) -> str:

@@ -7,10 +7,8 @@ and its answer is a line.
 import math
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -19,7 +17,7 @@ from typing import Final
 
 from agentload.cli._audience import DRAWN_S, AnswerProgress, CallProgress, rows_so_far, terminal
 from agentload.cli._closing import whole_statements
-from agentload.cli._print import is_watched, notice, transient
+from agentload.cli._print import is_watched, notice, repeatedly, transient
 from agentload.decision.ledger import LedgerEntry
 from agentload.decision.look import Criterion
 from agentload.decision.state import DecisionState
@@ -82,25 +80,14 @@ class Board:
         if not is_watched():
             yield
             return
-        ended = threading.Event()
-
-        def drawing() -> None:
-            while not ended.wait(DRAWN_S):
-                transient(*self.lines(width()))
-
-        drawer = threading.Thread(
-            target=copy_context().run, args=(drawing,), name="board", daemon=True
-        )
-        drawer.start()
         lines: Iterable[str] = ()
         try:
-            yield
+            with repeatedly(lambda: transient(*self.lines(width())), every_s=DRAWN_S):
+                yield
         except BaseException:
             lines = stage_lines(self._state(), width())
             raise
         finally:
-            ended.set()
-            drawer.join()
             transient()
             for line in lines:
                 print(line, file=sys.stderr, flush=True)

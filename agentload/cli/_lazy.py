@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from inspect import cleandoc
+from inspect import Parameter, cleandoc, signature
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -329,11 +329,27 @@ def _command(verb: Verb) -> TyperCommand:
 
 
 def _typed(run: Callable[..., None], **settings: str) -> _Command:
+    whole = signature(run, eval_str=True)
+    options = [_option(each) for each in whole.parameters.values()]
+    run.__signature__ = whole.replace(parameters=options)  # type: ignore[attr-defined]  # as inspect has it
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(cls=_Command, **settings)(run)  # type: ignore[arg-type]  # a name and a help
     command = get_command(app)
     assert isinstance(command, _Command), command
     return command
+
+
+def _option(parameter: Parameter) -> Parameter:
+    """Return a parameter as typer has options: a text next to its type is the option's help.
+
+    One that is true or false is a switch.
+    """
+    said = getattr(parameter.annotation, "__metadata__", ())
+    if not (said and isinstance(said[0], str)):
+        return parameter
+    kind = parameter.annotation.__origin__
+    names = (f"--{parameter.name.replace('_', '-')}",) if kind is bool else ()
+    return parameter.replace(annotation=Annotated[kind, typer.Option(*names, help=said[0])])
 
 
 def _of_every_verb(

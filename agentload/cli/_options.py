@@ -15,31 +15,24 @@ Out: TypeAlias = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="Folder to write the report into; reports/RUN when omitted."),
 ]
-Reference: TypeAlias = Annotated[
-    str | None, typer.Option(help="Arm in use today; the run's first when omitted.")
-]
+Reference: TypeAlias = Annotated[str | None, "Arm in use today; the run's first when omitted."]
 Run: TypeAlias = Annotated[
-    str | None,
-    typer.Option(help="Name of the run, or how it starts; the one stored last when omitted."),
+    str | None, "Name of the run, or how it starts; the one stored last when omitted."
 ]
 Policy: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(help="YAML: min_change, accuracy_margin, slos, load: {peak_agents: 42}, price, …"),
+    Path | None, "YAML: min_change, accuracy_margin, slos, load: {peak_agents: 42}, price, …"
 ]
 Profile: TypeAlias = Annotated[
-    str | None, typer.Option(help="Profile that describes hardware and model of measured servers.")
+    str | None, "Profile that describes hardware and model of measured servers."
 ]
 Against: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        help="Compare with production: prometheus=URL or prometheus=FILE, a /metrics text."
-    ),
+    str | None, "Compare with production: prometheus=URL or prometheus=FILE, a /metrics text."
 ]
 
 FailOn: TypeAlias = Annotated[
     str | None,
-    typer.Option(
-        help="Exit with 3 on these verdicts for the whole server: avoid,test-further,…, bounded "
+    (
+        "Exit with 3 on these verdicts for the whole server: avoid,test-further,…, bounded "
         "(up to a context), gates or slo."
     ),
 ]

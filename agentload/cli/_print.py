@@ -7,8 +7,8 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
-from threading import Lock
+from contextvars import ContextVar, copy_context
+from threading import Event, Lock, Thread
 from typing import Final, Literal, TextIO
 
 from agentload.visible import columns
@@ -128,6 +128,24 @@ def notice(text: str) -> None:
         _DRAWING.draw((), above=f"{text}\n")
     elif not _QUIET.get():
         print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def repeatedly(act: Callable[[], object], *, every_s: float) -> Iterator[None]:
+    """Act again and again in another thread while the block runs."""
+    is_over = Event()
+
+    def acting() -> None:
+        while not is_over.wait(every_s):
+            act()
+
+    thread = Thread(target=copy_context().run, args=(acting,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -23,14 +23,10 @@ from agentload.study.fields import Flag
 from agentload.study.forms import FORMS
 from agentload.study.quantity import doubts
 
-Db = Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")]
-Into = Annotated[
-    str | None,
-    typer.Option(help="Add what was measured to this run, on the same arms, for its report."),
-]
+Db = Annotated[Path, "DuckDB file; it is made if it does not exist."]
+Into = Annotated[str | None, "Add what was measured to this run, on the same arms, for its report."]
 Resume = Annotated[
-    str | None,
-    typer.Option(help="Resume this run: what is finished is not done again; it may be given more."),
+    str | None, "Resume this run: what is finished is not done again; it may be given more."
 ]
 DB: Final = Path(DATABASE)
 RUN_ID: Final = typer.Option(

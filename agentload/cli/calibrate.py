@@ -31,33 +31,26 @@ def calibrate(
     *,
     model: Annotated[
         str | None,
-        typer.Option(
-            help="Model to calibrate: a name of the Hugging Face hub, or a folder; that of "
+        (
+            "Model to calibrate: a name of the Hugging Face hub, or a folder; that of "
             "--run when omitted."
         ),
     ] = None,
     run: Annotated[
         str | None,
-        typer.Option(
-            help="Run whose decision asks for calibration: what it asked is written down, to be "
+        (
+            "Run whose decision asks for calibration: what it asked is written down, to be "
             "asked again."
         ),
     ] = None,
     db: Db = DB,
-    out: Annotated[Path, typer.Option(help="Folder for the script and its prompts.")] = Path(
-        CALIBRATED_IN
-    ),
-    prompts: Annotated[
-        int, typer.Option(help="How many prompts to draw from the trace's calls.")
-    ] = 512,
+    out: Annotated[Path, "Folder for the script and its prompts."] = Path(CALIBRATED_IN),
+    prompts: Annotated[int, "How many prompts to draw from the trace's calls."] = 512,
     strategy: Annotated[
         str,
-        typer.Option(
-            help="tensor: one scale a layer; attn_head: one scale a head (FlashAttention 3 and "
-            "later)."
-        ),
+        ("tensor: one scale a layer; attn_head: one scale a head (FlashAttention 3 and later)."),
     ] = "tensor",
-    seed: Annotated[int, typer.Option(help="Equal seeds draw equal prompts.")] = 0,
+    seed: Annotated[int, "Equal seeds draw equal prompts."] = 0,
 ) -> None:
     """Write a script that calibrates the scales of an FP8 KV
     cache on prompts of your own trace, at their own lengths.

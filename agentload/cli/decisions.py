@@ -41,7 +41,7 @@ def advise(
     profile: Profile = None,
     against: Against = None,
     fail_on: FailOn = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the decision file instead.")] = False,
+    json: Annotated[bool, "Print the decision file instead."] = False,
 ) -> None:
     """Decide on a run: use, avoid, calibrate or test further, with the figures behind it.
 
@@ -92,17 +92,14 @@ def report(
     run: Run = None,
     out: Out = None,
     format: Annotated[
-        str,
-        typer.Option(help=f"Any of {','.join(formats())}; data is charts as CSV and Vega-Lite."),
+        str, f"Any of {','.join(formats())}; data is charts as CSV and Vega-Lite."
     ] = ",".join(USUAL),
     reference: Reference = None,
     policy: Policy = None,
     profile: Profile = None,
     against: Against = None,
     fail_on: FailOn = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the headline and the files as JSON.")
-    ] = False,
+    json: Annotated[bool, "Print the headline and the files as JSON."] = False,
 ) -> None:
     """Write the decision report of a run: Markdown with its charts, one HTML page, and JSON.
 
@@ -148,17 +145,15 @@ def report(
 def compare(
     database: Database = DB,
     *,
-    runs: Annotated[str | None, typer.Option(help="BEFORE,AFTER; must be given.")] = None,
-    arm: Annotated[
-        str | None, typer.Option(help="Arm to compare; the first that both have when omitted.")
-    ] = None,
+    runs: Annotated[str | None, "BEFORE,AFTER; must be given."] = None,
+    arm: Annotated[str | None, "Arm to compare; the first that both have when omitted."] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Also write the report into this folder.")
     ] = None,
     policy: Policy = None,
     profile: Profile = None,
     fail_on: FailOn = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the decision file instead.")] = False,
+    json: Annotated[bool, "Print the decision file instead."] = False,
 ) -> None:
     """Compare two runs of the same plan, to see whether
     last night's upgrade made the agents slower.

@@ -25,14 +25,9 @@ def demo(
         Path, typer.Option("--out", "-o", help="Folder for the reports and their databases.")
     ] = Path("reports/demo"),
     profile: Annotated[
-        str,
-        typer.Option(
-            help="What the live comparison plays on: a shipped profile, optionally with /ARM+ARM."
-        ),
+        str, "What the live comparison plays on: a shipped profile, optionally with /ARM+ARM."
     ] = "gemma-4-e2b-h100/bf16+fp8",
-    seed: Annotated[
-        int, typer.Option(help="Seed of the live servers' noise and of the order of the arms.")
-    ] = 0,
+    seed: Annotated[int, "Seed of the live servers' noise and of the order of the arms."] = 0,
 ) -> None:
     """Decide seven times in a minute: once over real sockets,
     six times in virtual time. Nothing to install and no GPU.

@@ -308,9 +308,7 @@ CHECKS: Final[tuple[Callable[[], MachineCheck], ...]] = (
 )
 
 
-def doctor(
-    *, json: Annotated[bool, typer.Option("--json", help="Print the checks as JSON.")] = False
-) -> None:
+def doctor(*, json: Annotated[bool, "Print the checks as JSON."] = False) -> None:
     """Check whether this machine can measure, and say what to fix.
 
     Exits with 1 if a check failed; a warning names what a run here would lose.

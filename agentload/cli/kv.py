@@ -35,47 +35,29 @@ def kv(
     *,
     shape: Annotated[
         str | None,
-        typer.Option(
-            help="In place of MODEL: layers=32,kv_heads=8,head_dim=128; with "
+        (
+            "In place of MODEL: layers=32,kv_heads=8,head_dim=128; with "
             "window=4096,windowed=16; layers=61,latent=576."
         ),
     ] = None,
     kv_memory: Annotated[
-        str | None,
-        typer.Option(help="Memory of the pool on one GPU, as --kv-cache-memory-bytes: 40G."),
+        str | None, "Memory of the pool on one GPU, as --kv-cache-memory-bytes: 40G."
     ] = None,
-    gpu: Annotated[
-        str | None, typer.Option(help="GPU, such as H100: its memory, and the kernels it has.")
-    ] = None,
+    gpu: Annotated[str | None, "GPU, such as H100: its memory, and the kernels it has."] = None,
     gpu_memory: Annotated[
-        float | None, typer.Option(help="Memory of one GPU in GiB, as its driver reports it.")
+        float | None, "Memory of one GPU in GiB, as its driver reports it."
     ] = None,
-    weights: Annotated[
-        float | None, typer.Option(help="Loaded weights in GiB, all GPUs together.")
-    ] = None,
-    overhead: Annotated[
-        float, typer.Option(help="GiB for activations and graphs, on one GPU.")
-    ] = 2.0,
-    utilization: Annotated[
-        float, typer.Option(help="Share of the GPU's memory that the server may use.")
-    ] = 0.92,
-    max_model_len: Annotated[
-        int | None, typer.Option(help="Longest request; the model's own when omitted.")
-    ] = None,
+    weights: Annotated[float | None, "Loaded weights in GiB, all GPUs together."] = None,
+    overhead: Annotated[float, "GiB for activations and graphs, on one GPU."] = 2.0,
+    utilization: Annotated[float, "Share of the GPU's memory that the server may use."] = 0.92,
+    max_model_len: Annotated[int | None, "Longest request; the model's own when omitted."] = None,
     batched_tokens: Annotated[
-        int | None,
-        typer.Option(
-            help="max_num_batched_tokens of the server; what vLLM takes on the GPU when omitted."
-        ),
+        int | None, "max_num_batched_tokens of the server; what vLLM takes on the GPU when omitted."
     ] = None,
-    block: Annotated[
-        int, typer.Option(help="Tokens of a block: 16 on most GPUs, 128 on CPUs.")
-    ] = 16,
-    tensor_parallel: Annotated[int, typer.Option(help="GPUs that share each layer.")] = 1,
-    rules: Annotated[
-        bool, typer.Option("--rules", help="Also say what published rules come to for this model.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+    block: Annotated[int, "Tokens of a block: 16 on most GPUs, 128 on CPUs."] = 16,
+    tensor_parallel: Annotated[int, "GPUs that share each layer."] = 1,
+    rules: Annotated[bool, "Also say what published rules come to for this model."] = False,
+    json: Annotated[bool, "Print the figures as JSON."] = False,
 ) -> None:
     """Compute what a KV cache takes: bytes a token, pages, pool
     tokens and concurrency of BF16, FP8 and FP8 that skips windows.

@@ -108,11 +108,9 @@ def matrix(
     *,
     file: Annotated[Path | None, typer.Argument(help="The matrix, in YAML.")] = None,
     preset: Annotated[
-        str | None, typer.Option(help="Print a starter matrix: mini-lab, lecture-plan or agentx.")
+        str | None, "Print a starter matrix: mini-lab, lecture-plan or agentx."
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="--preset: the model to serve, a name or a folder.")
-    ] = None,
+    model: Annotated[str | None, "--preset: the model to serve, a name or a folder."] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -122,24 +120,17 @@ def matrix(
         ),
     ] = None,
     only: Annotated[
-        str | None, typer.Option(help="MODEL, or MODEL/CONFIG: that one alone, with the reference.")
+        str | None, "MODEL, or MODEL/CONFIG: that one alone, with the reference."
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(
-            help="Stop each step when its share of this many minutes is over, and decide on "
+        (
+            "Stop each step when its share of this many minutes is over, and decide on "
             "what is there."
         ),
     ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Print cells, steps, calls, minutes and cost; start nothing."
-        ),
-    ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print what would be done, or the record, as JSON.")
-    ] = False,
+    dry_run: Annotated[bool, "Print cells, steps, calls, minutes and cost; start nothing."] = False,
+    json: Annotated[bool, "Print what would be done, or the record, as JSON."] = False,
 ) -> None:
     """Try models × configurations × workloads in one command that can be resumed, and decide.
 

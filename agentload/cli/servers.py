@@ -54,34 +54,27 @@ def emulate(
     port: Annotated[
         int, typer.Option(help="First port; 0 takes free ones.", min=0, max=65535)
     ] = 8000,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, "Address to listen on."] = "127.0.0.1",
     noise: Annotated[
         Literal["on", "off"],
-        typer.Option(help="Scatter as real servers do, or follow the profile's formulas exactly."),
+        "Scatter as real servers do, or follow the profile's formulas exactly.",
     ] = "on",
-    seed: Annotated[int, typer.Option(help="Seed of noise and answers.")] = 0,
+    seed: Annotated[int, "Seed of noise and answers."] = 0,
     speed: Annotated[
         float, typer.Option(help="How many times faster than real the engine runs.", min=0.001)
     ] = 1.0,
     truth: Annotated[
         Path | None,
-        typer.Option(
-            help="File for what really happened: arrival and emission instants of every request."
-        ),
+        "File for what really happened: arrival and emission instants of every request.",
     ] = None,
-    faults: Annotated[
-        Path | None, typer.Option(help="YAML file of what goes wrong (see docs/serving.md).")
-    ] = None,
+    faults: Annotated[Path | None, "YAML file of what goes wrong (see docs/serving.md)."] = None,
     seconds: Annotated[
         float | None, typer.Option("--for", help="Stop after this many seconds.", min=0)
     ] = None,
     api_key: Annotated[
-        str | None,
-        typer.Option(help="Key that clients must send; everyone who can list processes sees it."),
+        str | None, "Key that clients must send; everyone who can list processes sees it."
     ] = None,
-    api_key_env: Annotated[
-        str | None, typer.Option(help="Environment variable that holds the key.")
-    ] = None,
+    api_key_env: Annotated[str | None, "Environment variable that holds the key."] = None,
 ) -> None:
     """Serve a profile's arms behind an OpenAI-compatible HTTP face like vLLM's, without a GPU.
 
@@ -190,19 +183,14 @@ def launch(
         list[str] | None,
         typer.Argument(metavar="[-- COMMAND...]", help="Run this once all are ready, then stop."),
     ] = None,
-    only: Annotated[str | None, typer.Option(help="Start these arms alone: bf16,fp8.")] = None,
-    logs: Annotated[Path, typer.Option(help="Folder for the servers' logs.")] = Path("logs"),
-    start_timeout: Annotated[
-        float, typer.Option(help="Seconds until a server must be healthy.")
-    ] = 1800.0,
+    only: Annotated[str | None, "Start these arms alone: bf16,fp8."] = None,
+    logs: Annotated[Path, "Folder for the servers' logs."] = Path("logs"),
+    start_timeout: Annotated[float, "Seconds until a server must be healthy."] = 1800.0,
     print_: Annotated[
         bool, typer.Option("--print", help="Print and explain the commands; start nothing.")
     ] = False,
     model: Annotated[
-        str | None,
-        typer.Option(
-            help="--print the arms of a comparison of this model, in place of an arms file."
-        ),
+        str | None, "--print the arms of a comparison of this model, in place of an arms file."
     ] = None,
     max_model_len: pin.Length = None,
     batched_tokens: pin.Batched = None,

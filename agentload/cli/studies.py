@@ -26,25 +26,18 @@ def replay(
     study: Study,
     place: StudyPlace,
     *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and what it costs; send nothing.")
-    ] = False,
+    dry_run: Annotated[bool, "Print the plan and what it costs; send nothing."] = False,
     print_: Annotated[
         Literal["kuberay"] | None,
         typer.Option(
             "--print", help="--on: print a RayJob that plays this on Kubernetes; play nothing."
         ),
     ] = None,
-    image: Annotated[
-        str | None, typer.Option(help="--print: image with agentload[ray] for its pods.")
-    ] = None,
+    image: Annotated[str | None, "--print: image with agentload[ray] for its pods."] = None,
     block: Annotated[
-        bool,
-        typer.Option(
-            "--block", help="Print each arm's figures as a block, too, named as vllm bench does."
-        ),
+        bool, "Print each arm's figures as a block, too, named as vllm bench does."
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    json: Annotated[bool, "Print the summary as JSON."] = False,
 ) -> None:
     """Replay a trace against endpoints and store every call.
 
@@ -95,12 +88,9 @@ def simulate(
     place: StudyPlace,
     *,
     block: Annotated[
-        bool,
-        typer.Option(
-            "--block", help="Print each arm's figures as a block, too, named as vllm bench does."
-        ),
+        bool, "Print each arm's figures as a block, too, named as vllm bench does."
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    json: Annotated[bool, "Print the summary as JSON."] = False,
 ) -> None:
     """Play a trace on a profile in virtual time: a day of
     agents in seconds, with the rows that a live run stores.
@@ -134,13 +124,8 @@ def sweep(
     study: Study,
     place: StudyPlace,
     *,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="--contexts: print the plan and what it costs; send nothing."
-        ),
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    dry_run: Annotated[bool, "--contexts: print the plan and what it costs; send nothing."] = False,
+    json: Annotated[bool, "Print the result as JSON."] = False,
 ) -> None:
     """Measure how latency grows with context, or how
     many sessions an endpoint carries before trouble.
@@ -169,13 +154,8 @@ def eval_(
     study: Study,
     place: StudyPlace,
     *,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Print what would be asked and what it costs; send nothing."
-        ),
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    dry_run: Annotated[bool, "Print what would be asked and what it costs; send nothing."] = False,
+    json: Annotated[bool, "Print the summary as JSON."] = False,
 ) -> None:
     """Ask every endpoint the same questions and grade
     the answers: is a cheaper KV cache still right?
@@ -208,14 +188,9 @@ def decide(
     out: Out = None,
     fail_on: FailOn = None,
     dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Say what the budget can settle, and what it takes; send nothing."
-        ),
+        bool, "Say what the budget can settle, and what it takes; send nothing."
     ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the decision file and what it took as JSON.")
-    ] = False,
+    json: Annotated[bool, "Print the decision file and what it took as JSON."] = False,
 ) -> None:
     """Decide which arm to run: one command, one budget, one answer.
 
@@ -250,10 +225,8 @@ def probe(
     study: Study,
     place: StudyPlace,
     *,
-    gate: Annotated[
-        bool, typer.Option("--gate", help="Exit with 3 if an arm is not fit for a comparison.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    gate: Annotated[bool, "Exit with 3 if an arm is not fit for a comparison."] = False,
+    json: Annotated[bool, "Print the findings as JSON."] = False,
 ) -> None:
     """Check what a comparison rests on: that the prefix cache works, and that the KV dtype
     changes no short answer.
@@ -277,10 +250,8 @@ def run(
     resume: Resume = None,
     into: Into = None,
     run_id: Annotated[str | None, RUN_ID] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the plan and what it costs; send nothing.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    dry_run: Annotated[bool, "Print the plan and what it costs; send nothing."] = False,
+    json: Annotated[bool, "Print the summary as JSON."] = False,
 ) -> None:
     """Run a study from a file: what a replay, a sweep, a search, questions or a probe is, as data.
 

@@ -23,12 +23,12 @@ def ui(
     *,
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8750,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; one beyond this machine needs --allow-host.")
+        str, "Address to listen on; one beyond this machine needs --allow-host."
     ] = "127.0.0.1",
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Name that browsers may call this server by, besides localhost; may be given "
+        (
+            "Name that browsers may call this server by, besides localhost; may be given "
             "more than once."
         ),
     ] = None,

@@ -205,7 +205,6 @@ def gains_shown(
     rivals: int = 1,
     capacity: bool = False,
     start_spread: float = Policy().start_spread,
-    deviation: float = PAIR_SPREAD,
 ) -> Chances:
     """Return how likely the pairs, looked at as they are played, show two and four margins."""
     looks = []
@@ -220,7 +219,7 @@ def gains_shown(
         looks,
         gains=[-math.log1p(-change) for change in changes],
         margin=-math.log1p(-min_change),
-        deviation=deviation,
+        deviation=PAIR_SPREAD,
         scale=math.sqrt(2) * start_spread,
         starts=starts,
     )

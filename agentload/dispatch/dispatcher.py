@@ -113,11 +113,6 @@ class Dispatcher:
         self._is_opening = False
 
     @property
-    def in_flight(self) -> int:
-        """Number of calls in flight over all arms."""
-        return len(self._arm_of)
-
-    @property
     def is_playing(self) -> bool:
         """Whether a round is being played; False while it settles or servers are started."""
         return bool(self._playing) and not self._is_settling

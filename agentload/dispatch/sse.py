@@ -68,11 +68,6 @@ class StreamParser:
         return _model(self._first)
 
     @property
-    def chunks(self) -> int:
-        """How many chunks have come so far."""
-        return len(self._chunks)
-
-    @property
     def held_bytes(self) -> int:
         """How many bytes of memory the answer takes so far.
 

@@ -47,7 +47,6 @@ def sizes(
     max_model_len: int,
     in_flight: int,
     block_tokens: int = 16,
-    prefix_caching: bool = True,
 ) -> tuple[Size, ...]:
     """Size the pool of every usual configuration that fits the model.
 
@@ -58,13 +57,7 @@ def sizes(
     for recipe in USUAL:
         if recipe.needs_windows and not has_windows:
             continue
-        cut = layout(
-            model,
-            recipe.dtype,
-            skip_layers=recipe.skip_layers,
-            block_tokens=block_tokens,
-            prefix_caching=prefix_caching,
-        )
+        cut = layout(model, recipe.dtype, skip_layers=recipe.skip_layers, block_tokens=block_tokens)
         try:
             made = pool(cut, memory_bytes, max_model_len=max_model_len, in_flight=in_flight)
         except ProfileError:

@@ -164,11 +164,6 @@ class Runner:
         self._is_stopping = False
         self._failure: Exception | None = None
 
-    @property
-    def in_flight(self) -> int:
-        """Number of calls in flight."""
-        return self._dispatcher.in_flight
-
     async def play(self) -> Health:
         """Play the plan to its end; after `stop`, until nothing is in flight."""
         with swept_rarely():

@@ -67,10 +67,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Parse this call while it streams: to cancel it after some tokens, or to show it."""
+    """Parse this call while it streams, to cancel it after some tokens."""
 
     cancel_after_tokens: int | None = None
-    view: bool = False
 
 
 @record

@@ -119,12 +119,3 @@ def p99(values: Sequence[T]) -> T | None:
     if values:
         return sorted(values)[int(0.99 * (len(values) - 1))]
     return None
-
-
-def hit_rate(row: CallRow) -> float | None:
-    """Return the share of prompt tokens that came from
-    the cache; None where the server does not say.
-    """
-    if row.cached_tokens is not None and row.prompt_tokens:
-        return row.cached_tokens / row.prompt_tokens
-    return None

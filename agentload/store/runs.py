@@ -168,9 +168,9 @@ FROM played LEFT JOIN counted USING (leg, arm, round) ORDER BY leg, round, arm
 """
 
 
-def lines(connection: duckdb.DuckDBPyConnection, *, begins: str = "") -> tuple[RunLine, ...]:
-    """List the runs whose names begin with *begins*, in the order they were stored."""
-    return run_lines(connection, [name for name in _names(connection) if name.startswith(begins)])
+def lines(connection: duckdb.DuckDBPyConnection) -> tuple[RunLine, ...]:
+    """List the runs in the order they were stored."""
+    return run_lines(connection, _names(connection))
 
 
 _INVALID: Final = """

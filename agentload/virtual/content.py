@@ -59,11 +59,6 @@ class Contents:
         self._known[place] = _Converted(send.salt, call.context, runs)
         return runs
 
-    def forget(self, send: Send) -> None:
-        """Drop what is kept of a session that is over."""
-        place = (send.arm, send.call.session)
-        self._known.pop(place, None)
-
     def _runs(self, segments: Iterable[Segment]) -> tuple[Run, ...]:
         runs: list[Run] = []
         for segment in segments:

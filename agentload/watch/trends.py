@@ -7,13 +7,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Final
 
 from agentload.watch.alarms import Alarm
 from agentload.watch.history import Execution, RunChange, differences
 from agentload.watch.job import Metric
-from agentload.watch.ledger import history, stored_alarms
 from agentload.watch.levels import change_points
 
 VAGUE: Final = 1  # runs by which the beginning of a level may be wrong
@@ -92,11 +90,6 @@ class Trends:
     identities: tuple[IdentityChange, ...]
     alarms: tuple[Alarm, ...]
     """Alarms in the order in which they were raised."""
-
-
-def read(database: Path, job: str) -> Trends:
-    """Read a job's trends, with the alarms as its last execution stored them."""
-    return trends(job, history(database, job), stored_alarms(database, job))
 
 
 def trends(job: str, executions: Sequence[Execution], alarms: Sequence[Alarm]) -> Trends:

@@ -30,7 +30,6 @@ from scipy import stats
 
 from advisor.statistics import paired
 from advisor.statistics.planning import LATER_LOOKS, LEVEL, holm_adjusted
-from agentload.remote.cores import cores
 from tests.advisor.grading import (
     CROSSINGS,
     MOST,
@@ -43,6 +42,7 @@ from tests.advisor.grading import (
     graded,
 )
 from tests.advisor.noises import WORLDS
+from tests.cores import cores
 
 ADVISOR = Path(paired.__file__).parents[1]
 

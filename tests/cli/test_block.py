@@ -11,9 +11,10 @@ import duckdb
 import pytest
 
 from agentload.errors import UsageError
-from agentload.study.argv import argv, build_study, split
+from agentload.study.argv import argv, build_study
 from agentload.study.kinds import Replay
 from tests.cli.verbs import agentload
+from tests.study.words import split
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 LINES = re.findall(

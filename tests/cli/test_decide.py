@@ -20,13 +20,14 @@ from agentload.run.place import StudyPlace, place_of
 from agentload.store.journal import Writer
 from agentload.store.loader import load
 from agentload.store.places import journal_folder
-from agentload.study.argv import build_study, split
+from agentload.study.argv import build_study
 from agentload.study.kinds import Decide
 from agentload.study.parts import Live, TraceRef, Virtual
 from tests.evidence.runs import block
 from tests.importers import test_prometheus
 from tests.report.conftest import simulated
 from tests.store.rows import run_row
+from tests.study.words import split
 
 
 @pytest.fixture(scope="module")

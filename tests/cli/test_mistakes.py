@@ -10,7 +10,8 @@ import pytest
 
 from agentload.cli import main as cli
 from agentload.errors import UsageError
-from agentload.study.argv import build_study, split
+from agentload.study.argv import build_study
+from tests.study.words import split
 
 DECIDE = "decide rag --profile gpt-oss-20b-h100 --arms bf16,fp8"
 REPLAY = "replay rag --endpoints a=http://127.0.0.1:9/v1,b=http://127.0.0.1:10/v1"

@@ -34,8 +34,8 @@ import numpy as np
 
 import advisor
 from advisor.statistics.planning import units_needed
-from agentload.remote.cores import cores
 from tests.advisor.calibration import Promise, broken
+from tests.cores import cores
 from tests.decision.deciding_drawn import DecidingDrawn
 from tests.decision.deployments import POPULATION, TRUTHS, WORLDS, Drawn, Truth, chosen
 

@@ -46,8 +46,8 @@ from agentload.emulator.steptime import NoiseSource
 from agentload.errors import AgentloadError
 from agentload.model.apart import CONTEXT_SWEEP, STEP_TIMES
 from agentload.model.profile import Noise
-from agentload.remote.cores import cores
 from agentload.report.render import render
+from tests.cores import cores
 from tests.decision.deployments import Truth
 from tests.decision.planting import (
     ARMS,

@@ -19,7 +19,7 @@ from itertools import product
 
 import numpy as np
 
-from agentload.remote.cores import cores
+from tests.cores import cores
 from tests.decision.deciding_drawn import DecidingDrawn
 from tests.decision.deployments import Drawn, Truth
 

@@ -13,11 +13,12 @@ from agentload.matrix.described import LeftOut
 from agentload.matrix.parts import document, write_arms
 from agentload.matrix.read import preset_text
 from agentload.matrix.steps import StepCost
-from agentload.study.argv import argv, build_study, split
+from agentload.study.argv import argv, build_study
 from agentload.study.document import parse, yaml_text
 from agentload.study.kinds import Ask, Sweep
 from agentload.study.parts import Live
 from tests.matrix.files import model_folder, parts_of
+from tests.study.words import split
 
 ALL = """
 measure:

@@ -103,13 +103,3 @@ def test_opening_a_connection_is_no_lag_of_ours_but_to_begin_late_is(
     assert metrics.lag_ns(row) == lag_ms * MS
     assert metrics.lag_ms(row) == lag_ms
     assert metrics.lag_ms(call(1)) is None
-
-
-@pytest.mark.parametrize(
-    ("cached", "prompt", "rate"),
-    [(50, 200, 0.25), (0, 200, 0.0), (None, 200, None), (50, None, None), (0, 0, None)],
-)
-def test_a_hit_rate_is_known_where_the_server_tells_both_counts(
-    cached: int | None, prompt: int | None, rate: float | None
-) -> None:
-    assert metrics.hit_rate(call(1, cached_tokens=cached, prompt_tokens=prompt)) == rate

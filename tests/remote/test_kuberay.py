@@ -7,10 +7,11 @@ import yaml
 
 from agentload.errors import UsageError
 from agentload.remote.kuberay import HOME, rayjob
-from agentload.study.argv import build_study, split
+from agentload.study.argv import build_study
 from agentload.study.change import extend
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, TraceRef
+from tests.study.words import split
 
 STUDY = Replay(
     traces=(TraceRef(path="rag"),),

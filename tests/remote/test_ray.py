@@ -23,11 +23,11 @@ import pytest
 import yaml
 
 from agentload.model.rows import BlockRow, CallRow, LegRow, Row
-from agentload.remote.cores import cores
 from agentload.remote.kuberay import HOME
 from agentload.store import journal
 from agentload.store.places import journals
 from agentload.tracefile import write
+from tests.cores import cores
 from tests.remote.fleet import facts, order, simulated, traced
 
 pytestmark = [

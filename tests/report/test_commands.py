@@ -23,12 +23,13 @@ from agentload.report.commands import on_own_servers, silent_options, suggestion
 from agentload.report.document import document
 from agentload.report.parts import Made, RunFacts, Served
 from agentload.run.files import read_traces
-from agentload.study.argv import build_study, split
+from agentload.study.argv import build_study
 from agentload.study.change import extend, given_pairs
 from agentload.study.kinds import DEFAULT_TASKS, Probe, Replay, Study, Sweep
 from agentload.study.parts import Live, TraceRef, Virtual
 from tests.report import sample
 from tests.study.studies import of_command, studies
+from tests.study.words import split
 
 MORE = steps.MorePairs(pairs=8)
 PAST = "agentload replay rag --endpoints arms.yaml"

@@ -19,10 +19,11 @@ from agentload.report.formats.json import json as as_json
 from agentload.report.parts import Document
 from agentload.run.lay import simulation
 from agentload.run.place import StudyPlace
-from agentload.study.argv import build_study, split
+from agentload.study.argv import build_study
 from agentload.study.forms import FORMS
 from agentload.study.kinds import Replay
 from agentload.verdict.policy import Setting, parse
+from tests.study.words import split
 
 KEPT = sorted(Path(__file__).parents[2].glob("reports/**/decision.json"))
 BLANK = re.compile(r"\b(ENDPOINTS|URL|MODEL|TRACE|FOLDER|PROFILE)\b")

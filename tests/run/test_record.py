@@ -19,12 +19,13 @@ from agentload.run.ask import Eval
 from agentload.run.play import Playing
 from agentload.run.questions import asking, catalog_questions
 from agentload.run.record import PlayedOn, arm_row, counter_rows, fingerprint, run_row
-from agentload.study.argv import build_study, split
+from agentload.study.argv import build_study
 from agentload.study.change import extend
 from agentload.study.kinds import Ask, Replay, Sweep
 from agentload.study.parts import Live, TraceRef
 from agentload.study.stored import Notes, study_of
 from tests.layout.test_plan import swapped
+from tests.study.words import split
 
 TURNS = (
     Turn(add=(Segment(role="system", tokens=128, key="s"),), output=64),

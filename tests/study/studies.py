@@ -10,10 +10,11 @@ from typing import Any
 from hypothesis import strategies as st
 
 from agentload.errors import AgentloadError
-from agentload.study.argv import Typed, build_study, split
+from agentload.study.argv import Typed, build_study
 from agentload.study.fields import Flag
 from agentload.study.forms import FORMS, Form
 from agentload.study.kinds import Decide, Replay, Search, Study
+from tests.study.words import split
 
 
 def of_command(command: str) -> Study | None:

@@ -8,13 +8,14 @@ from hypothesis import given
 from agentload.errors import UsageError
 from agentload.model.plan import Arrivals, ClosedLoop, OpenLoop, PlannedBurst, Recorded
 from agentload.model.plan import Load as Planned
-from agentload.study.argv import _usual, argv, build_study, command, options, split
+from agentload.study.argv import _usual, argv, build_study, command, options
 from agentload.study.change import differences
 from agentload.study.fields import flags
 from agentload.study.forms import FORMS
 from agentload.study.kinds import Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
 from tests.study.studies import studies
+from tests.study.words import split
 
 BURST = "--burst is FACTORxSECONDS/EVERY with fewer seconds than every, got"
 WAITS = "kinds are user, tool and schedule, numbers are >= 0; got"

@@ -21,7 +21,7 @@ from agentload.run.place import StudyPlace
 from agentload.run.simulate import Simulation
 from agentload.store import tables
 from agentload.store.database import reading
-from agentload.study.argv import argv, build_study, split
+from agentload.study.argv import argv, build_study
 from agentload.study.change import extend, given_pairs
 from agentload.study.document import fields_of, json_text
 from agentload.study.kinds import Decide, Replay, Study
@@ -29,6 +29,7 @@ from agentload.study.parts import Live, TraceRef, Virtual
 from agentload.study.stored import parse_stored
 from agentload.watch.play import bounded_study
 from tests.study.studies import studies
+from tests.study.words import split
 
 DEMO = (TraceRef(path="demo-chat"),)
 LIVE = Replay(traces=DEMO, servers=Live(endpoints="e"), pairs=4, seed=7)

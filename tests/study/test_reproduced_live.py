@@ -46,13 +46,14 @@ from agentload.serve.server import ServerOptions
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.places import journal_rows
-from agentload.study.argv import argv, build_study, split
+from agentload.study.argv import argv, build_study
 from agentload.study.change import extend
 from agentload.study.document import json_text, parse, yaml_text
 from agentload.study.kinds import SLO, Ask, Decide, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, Servers, TraceRef, Virtual
 from agentload.study.stored import parse_stored
 from tests.matrix.files import SERVED, matrix, parts_of
+from tests.study.words import split
 
 pytestmark = pytest.mark.loopback
 

@@ -14,7 +14,7 @@ from agentload.store.places import journal_folder
 from agentload.watch.by_hand import accept
 from agentload.watch.judge import has_control
 from agentload.watch.ledger import history, stored_alarms
-from agentload.watch.trends import read
+from agentload.watch.trends import trends
 from tests.watch.simulated import ARM, JOB, SHORT, Nights, nights, slower, unheard, upgraded
 
 pytestmark = pytest.mark.slow
@@ -80,7 +80,9 @@ def test_a_slower_version_is_one_alarm_that_names_it_until_it_is_accepted(
         ("prod: version 0.19.1 → 0.20.0",),
     )
 
-    turn = next(each for each in read(scene.database, "nightly").series if each.metric == "turn_ms")
+    past = history(scene.database, "nightly")
+    found = trends("nightly", past, stored_alarms(scene.database, "nightly"))
+    turn = next(each for each in found.series if each.metric == "turn_ms")
     assert [(each.run_id, each.suspects) for each in turn.change_points] == [
         (changed.run_id, alarm.suspects)
     ]

@@ -13,7 +13,7 @@ import pytest
 from agentload.watch import ledger
 from agentload.watch.alarms import ChangeRule, alarms
 from agentload.watch.history import Execution
-from agentload.watch.trends import IdentityChange, Point, Trends, read, trends
+from agentload.watch.trends import IdentityChange, Point, Trends, trends
 from tests.watch.histories import DAY_NS, FACTS, execution, history
 
 QUIET = (0.004, -0.003, 0.002, -0.006, 0.001, 0.005, -0.002, 0.003, -0.004, 0.0)
@@ -95,9 +95,9 @@ def test_what_changed_one_run_off_is_still_a_suspect() -> None:
     ]
 
 
-def test_a_job_that_was_never_executed_has_empty_trends(tmp_path: Path) -> None:
+def test_a_job_that_was_never_executed_has_empty_trends() -> None:
     found = Trends(job="nightly", executions=(), series=(), identities=(), alarms=())
-    assert read(tmp_path / "watch.duckdb", "nightly") == found
+    assert trends("nightly", (), ()) == found
 
 
 def test_trends_are_read_back_as_they_were_written(tmp_path: Path) -> None:
@@ -107,4 +107,5 @@ def test_trends_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     ledger.note(database, "nightly", map(ledger.execution_row, past))
     ledger.note(database, "nightly", ledger.alarm_rows("nightly", found, (), at_ns=0))
     assert ledger.bring_in(database, "nightly") is None
-    assert read(database, "nightly") == trends("nightly", past, found)
+    read = ledger.history(database, "nightly"), ledger.stored_alarms(database, "nightly")
+    assert trends("nightly", *read) == trends("nightly", past, found)

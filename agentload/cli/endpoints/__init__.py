@@ -19,21 +19,17 @@ from agentload.endpoints.identity import Identity, identify_all, served_model
 from agentload.endpoints.read import Emulated, read
 from agentload.errors import GateError, UsageError
 
-Length: TypeAlias = Annotated[
-    int | None, typer.Option(help="Pin the longest request, equal on all arms.")
-]
+Length: TypeAlias = Annotated[int | None, "Pin the longest request, equal on all arms."]
 Batched: TypeAlias = Annotated[
-    int | None, typer.Option(help="Pin max_num_batched_tokens, which the pool depends on too.")
+    int | None, "Pin max_num_batched_tokens, which the pool depends on too."
 ]
-Memory: TypeAlias = Annotated[str | None, typer.Option(help="Pin the bytes of the KV pool: 40G.")]
-Revision: TypeAlias = Annotated[
-    str | None, typer.Option(help="Pin the commit of the model's weights on the hub.")
-]
+Memory: TypeAlias = Annotated[str | None, "Pin the bytes of the KV pool: 40G."]
+Revision: TypeAlias = Annotated[str | None, "Pin the commit of the model's weights on the hub."]
 
 
 def init(
     *,
-    model: Annotated[str, typer.Option(help="Model to serve: a name, or a folder.")],
+    model: Annotated[str, "Model to serve: a name, or a folder."],
     out: Annotated[
         Path, typer.Option("--out", "-o", help="File to write, or - for stdout.")
     ] = Path("endpoints.yaml"),
@@ -41,18 +37,16 @@ def init(
     batched_tokens: Batched = None,
     kv_memory: Memory = None,
     revision: Revision = None,
-    vllm: Annotated[str, typer.Option(help="The vllm executable.")] = "vllm",
+    vllm: Annotated[str, "The vllm executable."] = "vllm",
     arms: Annotated[
         str | None,
-        typer.Option(
-            help="Arms to write, the reference first: bf16, fp8, fp8-skip-sw, fp8-calibrated, "
+        (
+            "Arms to write, the reference first: bf16, fp8, fp8-skip-sw, fp8-calibrated, "
             "bf16-same-backend (these when omitted), fp8-e5m2, bf16-drafts, fp8-drafts, "
             "bf16-offload, fp8-offload, fp8-weights, fp8-weights-fp8-kv."
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write over a file that is there.")
-    ] = False,
+    force: Annotated[bool, "Write over a file that is there."] = False,
 ) -> None:
     """Write an arms file for a KV-cache comparison: BF16, FP8, FP8
     that skips windows, calibrated FP8, and BF16 on FP8's kernel.
@@ -153,15 +147,9 @@ def check(
         str, typer.Argument(help="An arms file, or a=URL,b=URL.")
     ] = "endpoints.yaml",
     *,
-    model: Annotated[
-        str | None, typer.Option(help="Model to ask for; the only one served when omitted.")
-    ] = None,
-    api_key_env: Annotated[
-        str | None, typer.Option(help="Environment variable that holds the API key.")
-    ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print what the servers said as JSON.")
-    ] = False,
+    model: Annotated[str | None, "Model to ask for; the only one served when omitted."] = None,
+    api_key_env: Annotated[str | None, "Environment variable that holds the API key."] = None,
+    json: Annotated[bool, "Print what the servers said as JSON."] = False,
 ) -> None:
     """Ask every arm who it is, and hold it to what the arms file expects.
 

@@ -29,9 +29,7 @@ class Listed:
     accuracy_only: tuple[str, ...]
 
 
-def list_(
-    *, json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False
-) -> None:
+def list_(*, json: Annotated[bool, "Print the list as JSON."] = False) -> None:
     """List the profiles: what was published or fitted about a deployment, arm by arm."""
     listed = tuple(map(_listed, names("profiles")))
     if json:
@@ -58,7 +56,7 @@ def _listed(name: str) -> Listed:
 def show(
     name: Annotated[str, typer.Argument(help="Profile file, or the name of a shipped profile.")],
     *,
-    json: Annotated[bool, typer.Option("--json", help="Print the profile as JSON.")] = False,
+    json: Annotated[bool, "Print the profile as JSON."] = False,
 ) -> None:
     """Show a profile: each arm's step time, KV pool and
     accuracy, what was fitted, and where the numbers come from.
@@ -156,16 +154,11 @@ def fit(
     database: Database,
     *,
     like: Annotated[
-        str,
-        typer.Option(
-            help="Profile of the same model on the same hardware, with arms of the same names."
-        ),
+        str, "Profile of the same model on the same hardware, with arms of the same names."
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="Profile file to write.")],
     run: Run = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print coefficients and errors as JSON.")
-    ] = False,
+    json: Annotated[bool, "Print coefficients and errors as JSON."] = False,
 ) -> None:
     """Fit a profile to a measured run, so that your own server can be simulated.
 

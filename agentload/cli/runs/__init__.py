@@ -50,9 +50,7 @@ BLOCKS: Final = (
 
 
 def list_(
-    *,
-    database: Database = DB,
-    json: Annotated[bool, typer.Option("--json", help="Print the runs as JSON.")] = False,
+    *, database: Database = DB, json: Annotated[bool, "Print the runs as JSON."] = False
 ) -> None:
     """List the runs of a database, in the order in which they were stored.
 
@@ -102,7 +100,7 @@ def show(
     older: Annotated[str | None, typer.Argument(hidden=True)] = None,
     *,
     run: Run = None,
-    json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    json: Annotated[bool, "Print it as JSON."] = False,
 ) -> None:
     """Show a run: its health, arms, how calls ended,
     latencies, and every block with what made it invalid.
@@ -228,8 +226,8 @@ def load(
         typer.Argument(help="Runs, journal files, or folders of journals.", metavar="RUN"),
     ] = None,
     *,
-    db: Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")] = DB,
-    json: Annotated[bool, typer.Option("--json", help="Print what was loaded as JSON.")] = False,
+    db: Annotated[Path, "DuckDB file; it is made if it does not exist."] = DB,
+    json: Annotated[bool, "Print what was loaded as JSON."] = False,
 ) -> None:
     """Load journals into a database: what a crash or a
     busy database left behind, or a whole database again.
@@ -300,12 +298,10 @@ def delete(
         list[str], typer.Argument(help="Names of runs, or how they start.", metavar="RUN")
     ],
     *,
-    db: Annotated[Path, typer.Option(help="DuckDB file to delete from.")] = DB,
-    keep_journals: Annotated[
-        bool, typer.Option("--keep-journals", help="Delete rows only.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print what was deleted as JSON.")] = False,
+    db: Annotated[Path, "DuckDB file to delete from."] = DB,
+    keep_journals: Annotated[bool, "Delete rows only."] = False,
+    yes: Annotated[bool, "Do not ask."] = False,
+    json: Annotated[bool, "Print what was deleted as JSON."] = False,
 ) -> None:
     """Delete runs: their rows in the database and the journals next to it.
 

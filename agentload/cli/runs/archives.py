@@ -18,19 +18,18 @@ def export(
         typer.Argument(help="Name of the run, or how it begins; the one stored last when omitted."),
     ] = None,
     *,
-    db: Annotated[Path, typer.Option(help="DuckDB file that has the run.")] = DB,
+    db: Annotated[Path, "DuckDB file that has the run."] = DB,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="File to write; RUN.tar.zst when omitted.")
     ] = None,
     redact: Annotated[
         bool,
-        typer.Option(
-            "--redact",
-            help="Leave out answers and error texts; give made-up names to machines, addresses, "
-            "folders and sessions.",
+        (
+            "Leave out answers and error texts; give made-up names to machines, addresses, "
+            "folders and sessions."
         ),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    json: Annotated[bool, "Print what was written as JSON."] = False,
 ) -> None:
     """Write a run to one file: its study and all its rows, so that others can report on it.
 
@@ -55,8 +54,8 @@ def export(
 def import_(
     files: Annotated[list[Path], typer.Argument(help="Files that `runs export` wrote.")],
     *,
-    db: Annotated[Path, typer.Option(help="DuckDB file; it is made if it does not exist.")] = DB,
-    json: Annotated[bool, typer.Option("--json", help="Print what was loaded as JSON.")] = False,
+    db: Annotated[Path, "DuckDB file; it is made if it does not exist."] = DB,
+    json: Annotated[bool, "Print what was loaded as JSON."] = False,
 ) -> None:
     """Load runs from files that `agentload runs export` wrote.
 

@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
-
 from agentload.cli._options import DB, Database, Run
 from agentload.cli._print import ABSENT, print_json, table
 from agentload.errors import GateError, UsageError
@@ -24,10 +22,8 @@ def benchmark(
     database: Database = DB,
     *,
     run: Run = None,
-    gate: Annotated[
-        bool, typer.Option("--gate", help="Exit with 3 if a play broke a rule.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    gate: Annotated[bool, "Exit with 3 if a play broke a rule."] = False,
+    json: Annotated[bool, "Print it as JSON."] = False,
 ) -> None:
     """Say whether a run kept to the rules of AgentX 1.0, rule by rule, with what was seen.
 

@@ -20,10 +20,9 @@ def csv(
     run: Run = None,
     intervals: Annotated[
         bool,
-        typer.Option(
-            "--intervals",
-            help="A row for each reading of a server in place of one for each request: its batch, "
-            "its queue, the KV in use, tokens a second since the reading before.",
+        (
+            "A row for each reading of a server in place of one for each request: its batch, "
+            "its queue, the KV in use, tokens a second since the reading before."
         ),
     ] = False,
     out: Annotated[

@@ -6,12 +6,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event, Thread
 from typing import Annotated, Final
 
 import typer
 
-from agentload.cli._print import notice, print_json
+from agentload.cli._print import notice, print_json, repeatedly
 from agentload.cli.trace._named import Out, describe, list_all, options_by_name
 from agentload.errors import TraceError, UsageError
 from agentload.importers import catalog
@@ -34,21 +33,16 @@ def import_(
         ),
     ] = None,
     out: Out = "-",
-    lenient: Annotated[
-        bool, typer.Option("--lenient", help="Leave malformed records out and count them.")
-    ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Make every oddity an error.")] = False,
+    lenient: Annotated[bool, "Leave malformed records out and count them."] = False,
+    strict: Annotated[bool, "Make every oddity an error."] = False,
     with_text: Annotated[
         bool,
-        typer.Option(
-            "--with-text",
-            help="Also write the literal text, to FILE.text.jsonl next to the trace: it is as "
-            "private as the source.",
+        (
+            "Also write the literal text, to FILE.text.jsonl next to the trace: it is as "
+            "private as the source."
         ),
     ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON to stdout.")
-    ] = False,
+    json: Annotated[bool, "Print the summary as JSON to stdout."] = False,
 ) -> None:
     """Import logs and traces of other programs.
 
@@ -78,7 +72,7 @@ def import_(
             tolerance=_tolerance(lenient=lenient, strict=strict),
             texts=texts,
         )
-        with _followed(made):
+        with repeatedly(lambda: _say_progress(made), every_s=PROGRESS_S):
             write(out, made.trace)
     if json:
         print_json(made.summary)
@@ -109,23 +103,10 @@ def _tolerance(*, lenient: bool, strict: bool) -> Tolerance:
     return "strict" if strict else "normal"
 
 
-@contextmanager
-def _followed(made: catalog.Conversion) -> Iterator[None]:
-    """Say now and then how far an import is."""
-    is_over = Event()
-
-    def tell() -> None:
-        while not is_over.wait(PROGRESS_S):
-            size, sessions = made.so_far
-            notice(f"{size / 1e6:,.0f} MB read, {plural(sessions, 'session')} so far")
-
-    teller = Thread(target=tell, daemon=True)
-    teller.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        teller.join()
+def _say_progress(made: catalog.Conversion) -> None:
+    """Say how far an import is."""
+    size, sessions = made.so_far
+    notice(f"{size / 1e6:,.0f} MB read, {plural(sessions, 'session')} so far")
 
 
 @contextmanager
@@ -180,8 +161,7 @@ def _sorted(given: list[str]) -> tuple[str | None, list[Path], dict[str, str]]:
 def fit(
     *,
     prometheus: Annotated[
-        list[str],
-        typer.Option(help="A /metrics text or its URL; twice: an earlier and a later one."),
+        list[str], "A /metrics text or its URL; twice: an earlier and a later one."
     ],
     given: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the fit.")
@@ -195,9 +175,7 @@ def fit(
         ),
     ] = 0.0,
     out: Out = "-",
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON to stdout.")
-    ] = False,
+    json: Annotated[bool, "Print the summary as JSON to stdout."] = False,
 ) -> None:
     """Make a trace from a server's metrics alone.
 

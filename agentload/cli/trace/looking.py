@@ -27,11 +27,9 @@ from agentload.workloads.parts.targets import FEWEST, TargetFigure, target_figur
 def check(
     trace: Named,
     *,
-    lenient: Annotated[
-        bool, typer.Option("--lenient", help="Leave out a last line that was cut short.")
-    ] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 on notes too.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    lenient: Annotated[bool, "Leave out a last line that was cut short."] = False,
+    strict: Annotated[bool, "Exit with 1 on notes too."] = False,
+    json: Annotated[bool, "Print everything as JSON."] = False,
 ) -> None:
     """Check that a trace can be played, and that a generated one is what its workload should give.
 
@@ -141,8 +139,7 @@ def show(
     trace: Named,
     *,
     profile: Annotated[
-        str | None,
-        typer.Option(help="A profile, or PROFILE/ARM: compare the trace with its KV pool."),
+        str | None, "A profile, or PROFILE/ARM: compare the trace with its KV pool."
     ] = None,
     pool: Annotated[
         list[int] | None,
@@ -150,18 +147,14 @@ def show(
     ] = None,
     against: Annotated[
         str | None,
-        typer.Option(
-            help="Compare with another trace, such as a recorded one, or with production: "
+        (
+            "Compare with another trace, such as a recorded one, or with production: "
             "prometheus=URL or =FILE."
         ),
     ] = None,
-    html: Annotated[
-        Path | None, typer.Option(help="Write a page with charts to this file.")
-    ] = None,
-    lenient: Annotated[
-        bool, typer.Option("--lenient", help="Leave out a last line that was cut short.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    html: Annotated[Path | None, "Write a page with charts to this file."] = None,
+    lenient: Annotated[bool, "Leave out a last line that was cut short."] = False,
+    json: Annotated[bool, "Print everything as JSON."] = False,
 ) -> None:
     """Look at a trace: lengths, waits, growth, arrivals, reuse, and what it takes of a KV pool.
 

@@ -36,14 +36,10 @@ def generate(
         list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the workload.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal bytes.", min=0)] = 7,
-    ctx_scale: Annotated[
-        float, typer.Option(help="Multiply every length, for models with small windows.")
-    ] = 1.0,
+    ctx_scale: Annotated[float, "Multiply every length, for models with small windows."] = 1.0,
     out: Out = "-",
-    options: Annotated[
-        bool, typer.Option("--options", help="List the workload's options and their defaults.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print lists as JSON.")] = False,
+    options: Annotated[bool, "List the workload's options and their defaults."] = False,
+    json: Annotated[bool, "Print lists as JSON."] = False,
 ) -> None:
     """Make a trace of a workload.
 
@@ -101,8 +97,8 @@ def degrade(
     cap: Annotated[
         float | None, typer.Option(min=0.0, help="Let no wait be longer than these seconds.")
     ] = None,
-    scale: Annotated[float | None, typer.Option(help="Multiply starts and waits.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of what is drawn.")] = 7,
+    scale: Annotated[float | None, "Multiply starts and waits."] = None,
+    seed: Annotated[int, "Seed of what is drawn."] = 7,
 ) -> None:
     """Make a trace harder to serve: break prefixes, cap or
     stretch time, take a sample, begin in the middle.
@@ -153,10 +149,9 @@ def export(
     ] = None,
     out: Out = "-",
     text: Annotated[
-        Path | None,
-        typer.Option(help="Literal texts that `trace import --with-text` wrote next to the trace."),
+        Path | None, "Literal texts that `trace import --with-text` wrote next to the trace."
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print lists as JSON.")] = False,
+    json: Annotated[bool, "Print lists as JSON."] = False,
 ) -> None:
     """Export a trace in the format of another program.
 

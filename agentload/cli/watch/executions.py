@@ -38,13 +38,12 @@ def run(
     file: JobsFile = DEFAULT,
     scheduled: Annotated[
         bool,
-        typer.Option(
-            "--scheduled",
-            help="Called by a scheduler: do nothing unless a firing is due, and start with the "
-            "job's stagger.",
+        (
+            "Called by a scheduler: do nothing unless a firing is due, and start with the "
+            "job's stagger."
         ),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the execution as JSON.")] = False,
+    json: Annotated[bool, "Print the execution as JSON."] = False,
 ) -> None:
     """Execute a job once, now: what a scheduler calls.
 
@@ -99,10 +98,8 @@ def accept(
     name: Name,
     *,
     file: JobsFile = DEFAULT,
-    run: Annotated[
-        str | None, typer.Option(help="Run to accept; the latest usable one when omitted.")
-    ] = None,
-    note: Annotated[str | None, typer.Option(help="Why, for the history.")] = None,
+    run: Annotated[str | None, "Run to accept; the latest usable one when omitted."] = None,
+    note: Annotated[str | None, "Why, for the history."] = None,
 ) -> None:
     """Accept a change: later runs are compared with
     this one, and alarms on what was before are closed.
@@ -136,7 +133,7 @@ def mute(
         typer.Option(formats=["%Y-%m-%d"], help="First day (UTC) on which to hear of it again."),
     ],
     file: JobsFile = DEFAULT,
-    note: Annotated[str | None, typer.Option(help="Why, for the history.")] = None,
+    note: Annotated[str | None, "Why, for the history."] = None,
 ) -> None:
     """Mute a kind of alarm of a job until a day: it stays
     open and listed, but calls no webhook and fails no check.
@@ -185,9 +182,7 @@ class Status:
 
 
 def status(
-    *,
-    file: JobsFile = DEFAULT,
-    json: Annotated[bool, typer.Option("--json", help="Print the jobs as JSON.")] = False,
+    *, file: JobsFile = DEFAULT, json: Annotated[bool, "Print the jobs as JSON."] = False
 ) -> None:
     """Show each job: its latest execution, its open alarms, its next firing.
 
@@ -266,12 +261,9 @@ def history(
     name: Name,
     *,
     file: JobsFile = DEFAULT,
-    last: Annotated[int, typer.Option(help="As many of the latest executions.")] = 20,
+    last: Annotated[int, "As many of the latest executions."] = 20,
     json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print executions, series with change points, and alarms as JSON."
-        ),
+        bool, "Print executions, series with change points, and alarms as JSON."
     ] = False,
 ) -> None:
     """Show what became of a job's firings: each figure over
@@ -345,7 +337,7 @@ def export(
     kind: Annotated[str, typer.Argument(help="crontab, systemd or junit.", metavar="KIND")],
     *,
     file: JobsFile = DEFAULT,
-    job: Annotated[str | None, typer.Option(help="Job of a junit file.")] = None,
+    job: Annotated[str | None, "Job of a junit file."] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for systemd.")] = None,
 ) -> None:
     """Write ready files for a scheduler or for continuous integration.

@@ -29,39 +29,27 @@ def add(
     name: Name,
     *,
     trace: Annotated[
-        list[str],
-        typer.Option(help="Trace file, or name of a shipped trace; several are played as one mix."),
+        list[str], "Trace file, or name of a shipped trace; several are played as one mix."
     ],
-    endpoints: Annotated[
-        str, typer.Option(help="a=URL,b=URL, an arms file (YAML), or emulated:PROFILE[/ARM+ARM].")
-    ],
-    cron: Annotated[str, typer.Option(help="minute hour day month weekday, such as '0 2 * * *'.")],
+    endpoints: Annotated[str, "a=URL,b=URL, an arms file (YAML), or emulated:PROFILE[/ARM+ARM]."],
+    cron: Annotated[str, "minute hour day month weekday, such as '0 2 * * *'."],
     file: JobsFile = DEFAULT,
-    time_zone: Annotated[str, typer.Option(help="Zone in which the schedule is read.")] = "UTC",
+    time_zone: Annotated[str, "Zone in which the schedule is read."] = "UTC",
     stagger: Annotated[
-        float,
-        typer.Option(help="Start up to this many seconds later, by the job's own fixed share."),
+        float, "Start up to this many seconds later, by the job's own fixed share."
     ] = 0.0,
-    model: Annotated[
-        str | None, typer.Option(help="Model to ask for; the only one served when omitted.")
-    ] = None,
-    api_key_env: Annotated[
-        str | None, typer.Option(help="Environment variable that holds the API key.")
-    ] = None,
+    model: Annotated[str | None, "Model to ask for; the only one served when omitted."] = None,
+    api_key_env: Annotated[str | None, "Environment variable that holds the API key."] = None,
     pairs: Annotated[int, typer.Option(help="Block pairs of each run.", min=3)] = 6,
-    calls: Annotated[
-        int | None, typer.Option(help="Budget: calls of each run, on all arms together.")
-    ] = None,
-    minutes: Annotated[float, typer.Option(help="Time limit of each run.")] = 60.0,
+    calls: Annotated[int | None, "Budget: calls of each run, on all arms together."] = None,
+    minutes: Annotated[float, "Time limit of each run."] = 60.0,
     usd: Annotated[
-        float | None,
-        typer.Option(help="What the servers may cost during each run, by the price of their GPUs."),
+        float | None, "What the servers may cost during each run, by the price of their GPUs."
     ] = None,
     wait_cap: Annotated[
-        list[str] | None,
-        typer.Option(help="Cap one kind of wait in seconds, such as user=5; user=60 when omitted."),
+        list[str] | None, "Cap one kind of wait in seconds, such as user=5; user=60 when omitted."
     ] = None,
-    keep_runs: Annotated[int | None, typer.Option(help="Delete the calls of older runs.")] = None,
+    keep_runs: Annotated[int | None, "Delete the calls of older runs."] = None,
 ) -> None:
     """Add a job to the jobs file, which is made if it does not exist.
 
@@ -161,9 +149,7 @@ class JobSchedule:
 
 
 def list_(
-    *,
-    file: JobsFile = DEFAULT,
-    json: Annotated[bool, typer.Option("--json", help="Print the jobs as JSON.")] = False,
+    *, file: JobsFile = DEFAULT, json: Annotated[bool, "Print the jobs as JSON."] = False
 ) -> None:
     """List the jobs of a file with their schedules.
 
@@ -199,10 +185,8 @@ def list_(
 def install(
     *,
     file: JobsFile = DEFAULT,
-    remove: Annotated[bool, typer.Option("--remove", help="Take them out again.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the crontab as it would be.")
-    ] = False,
+    remove: Annotated[bool, "Take them out again."] = False,
+    dry_run: Annotated[bool, "Print the crontab as it would be."] = False,
 ) -> None:
     """Put the jobs into your crontab between markers, or
     take them out again; the rest of it stays as it is.

@@ -6,7 +6,7 @@ from concurrent.futures import as_completed
 
 import pytest
 
-from agentload.remote.cores import cores
+from tests.cores import cores
 from tests.remote.fleet import simulated
 
 
