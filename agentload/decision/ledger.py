@@ -58,7 +58,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """Hold the questions of one run, in their order; a method that writes returns the next ledger."""
+    """Hold the questions of one run, in their order."""
 
     database: Path
     run: str
