@@ -153,14 +153,14 @@ def _about_level(case: Case, verdict: ArmVerdict, share: Estimate) -> Inequality
     )
 
 
-MEASURES: Final = {AGENTS: "agents per GPU", GPUS: "GPUs at the peak"}
-"""What was compared, by its method; by any other it is turn latency."""
+NOT_LATENCY: Final = {AGENTS: "agents per GPU", GPUS: "GPUs at the peak"}
+"""What an estimate compares, by its method, where it compares no latency."""
 
 
 def measure(found: Estimate) -> str:
     """Name what an estimate compares."""
     latency = "task latency" if found.method.startswith(OF_TASKS) else "turn latency"
-    return MEASURES.get(found.method, latency)
+    return NOT_LATENCY.get(found.method, latency)
 
 
 def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
@@ -329,7 +329,7 @@ FAR: Final = 10
 def _of_speed(verdict: ArmVerdict) -> Iterator[str]:
     pays = verdict.pays
     gain = pays.estimate
-    if gain is None or gain.method in MEASURES or gain.low is None or gain.high is None:
+    if gain is None or gain.method in NOT_LATENCY or gain.low is None or gain.high is None:
         return
     far = math.inf if pays.margin is None else FAR * pays.margin
     match verdict.verdict:

@@ -2,7 +2,7 @@
 
 Questions are asked until none can change the decision or the budget is spent.
 `play.Deciding` repeats one loop: read what the run holds (`known`), choose what may come next
-(`sequence`, priced by the questions), have it played (`carry_out`), write it down (`ledger`).
+(`sequence`, priced by the questions), have it played within the `budget`, write it down (`ledger`).
 The questions, in this order:
 
 1. checks: are these the servers that they are said to be, and how much do they hold?

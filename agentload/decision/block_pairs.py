@@ -8,7 +8,7 @@ import msgspec
 
 from advisor.legs.gpus import UNMEASURED
 from advisor.verdict import ArmVerdict, Leg
-from agentload.decision.carry_out import BudgetLimit, require_whole
+from agentload.decision.budget import BudgetLimit, require_whole
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.lighter import LateError, caveat
@@ -141,7 +141,7 @@ class BlockPairs:
         ended = door.carry_out(
             self._replay(pairs),
             replace(means.place, run=run, resume=resume),
-            limit.heard(),
+            limit.limited_audience(),
             adapt=partial(self._watchful, known),
         )
         assert isinstance(ended, Played), ended

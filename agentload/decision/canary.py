@@ -15,7 +15,7 @@ from typing import Final
 from advisor.assess.answers import LEAST_IN_A_BUCKET
 from advisor.evidence import AccuracyBucket
 from advisor.judge import BROKEN
-from agentload.decision.carry_out import BudgetLimit, ask_questions
+from agentload.decision.budget import BudgetLimit, ask_questions
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import Look

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from advisor.evidence import FACTORS, TwinReplay
-from agentload.decision.carry_out import BudgetLimit
+from agentload.decision.budget import BudgetLimit
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.long_run import long_run
@@ -178,7 +178,9 @@ class LoadTrials:
 
     def tried(self, study: Search, trials: SearchTrials, limit: BudgetLimit) -> tuple[ArmLoad, ...]:
         """Make these trials on each arm, and keep what was found."""
-        return door.carry_out(study, self.means.beside, limit.heard(), adapt=lambda _: trials)
+        return door.carry_out(
+            study, self.means.beside, limit.limited_audience(), adapt=lambda _: trials
+        )
 
     def bracket(self, draws: int, known: Known, limit: BudgetLimit) -> Bracket | None:
         """Measure trials at and above what the twins say, and keep them as a search.

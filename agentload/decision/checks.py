@@ -10,8 +10,8 @@ from typing import Final
 
 from agentload.ask.plain import TIMEOUT_S
 from agentload.ask.probes import Probed
+from agentload.decision.budget import BudgetLimit
 from agentload.decision.canary import NO_CANARY, Canary
-from agentload.decision.carry_out import BudgetLimit
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import Look
@@ -63,7 +63,7 @@ class Checks:
             return None
         timeouts = means.patience(TIMEOUT_S)
         study = Probe(servers=servers, request=means.study.request, timeouts=timeouts)
-        self._probed = probed = door.carry_out(study, means.place, limit.heard())
+        self._probed = probed = door.carry_out(study, means.place, limit.limited_audience())
         if probed.mismatches and not servers.force:
             raise EndpointError(
                 "; ".join(probed.mismatches),

@@ -1,6 +1,16 @@
-"""Keep what was asked so far, and what it took.
+"""Keep which questions a decision asked, and how many minutes each took.
 
-The ledger is stored in the run, so that a decision that was stopped or killed resumes there.
+A decision that was stopped or killed resumes from its ledger, so the ledger is stored in the run:
+as probe rows, which `ledger` reads in their order. The outcome of a row says what it records:
+
+- "asking": a question began. The row that ends the question has the same key and replaces it; if
+  none does, the process was killed, and the question spent its time all the same.
+- "asked", "stopped": the question had its answer, or had none and will be asked again.
+- "eased": what this run takes over from a run whose load was too heavy, or from the decision
+  that this comparison is a part of. "given up": the run that continues in place of this one.
+- "apart": the result for an arm that was compared by itself.
+- "ended": nothing but the setting that the decision ended with. Every row may keep the setting, for
+  whoever reads the run later.
 """
 
 import json
@@ -25,17 +35,18 @@ from agentload.verdict.looks import SpeedInterval
 from agentload.verdict.policy import DECISION, Setting
 
 GRADED: Final[tuple[Criterion, ...]] = ("canary", "accuracy")
-"""Criteria whose questions are all of one kind.
+"""Criteria that ask graded questions.
 
 A canary's pace predicts that of the questions about accuracy, and load changes no answer.
 """
 LEAST_PACE: Final = 0.02
 """Smallest pace: a lower ratio is of an interruption, or of servers that take no time."""
+_NS_PER_MINUTE: Final = 60e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerEntry:
-    """State one question that was asked: its expected minutes, its minutes, and what it said."""
+    """State one question that was asked: the minutes planned and taken, and what came out."""
 
     stage: Look
     planned_minutes: float
@@ -47,16 +58,16 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """Hold the questions of a run, in their order."""
+    """Hold the questions of one run, in their order."""
 
     database: Path
     run: str
     asked: tuple[LedgerEntry, ...] = ()
-    """Questions that came to their end."""
+    """Questions that have their answer."""
     lost_minutes: tuple[float, ...] = ()
-    """Minutes spent on questions that did not, and were asked again."""
+    """Minutes spent on questions that were stopped, each of which is asked again."""
     aside: str | None = None
-    """Why the twins of the arms are not used; None where they are."""
+    """Why the twins of the arms are set aside; None where they are used."""
     given_up: tuple[EasedLoad, ...] = ()
     """Loads that were given up before this one, in their order."""
     goes_on_as: str | None = None
@@ -80,16 +91,15 @@ class Ledger:
     def pace(self, *criteria: str) -> float:
         """Return the ratio of minutes taken to minutes priced for these criteria; 1 before any.
 
-        A question's planned minutes are its price times the pace at that time, so they are
-        divided by that pace again.
+        A question was planned at its price times the pace of that time.
         """
-        priced = took = 0.0
+        priced = taken = 0.0
         pace = 1.0
-        for each in self.asked:
-            if each.stage.criterion in criteria and each.planned_minutes > 0:
-                priced = priced + each.planned_minutes / pace
-                took = took + each.minutes
-                pace = max(LEAST_PACE, took / priced)
+        for entry in self.asked:
+            if entry.stage.criterion in criteria and entry.planned_minutes > 0:
+                priced += entry.planned_minutes / pace
+                taken += entry.minutes
+                pace = max(LEAST_PACE, taken / priced)
         return pace
 
     def write(
@@ -100,14 +110,10 @@ class Ledger:
         aside: str | None = None,
         setting: Setting | None = None,
     ) -> "Ledger":
-        """Write down that a question is asked, and then how it ended.
-
-        If the process is killed in between, the question has spent its time all the same. The
-        *setting* of the decision is kept next to it, for whoever reads the run later.
-        """
-        # Part of the row's key: how a question ended replaces the row that says it is asked.
-        number = {"number": len(self.asked) + len(self.lost_minutes)}
-        self._keep(outcome, number, asdict(asked) | {"aside": aside}, setting)
+        """Write down that a question is asked, or how it ended."""
+        # The number is equal when a question begins and when it ends: it is the rows' key.
+        key = {"number": len(self.asked) + len(self.lost_minutes)}
+        self._keep(outcome, key, asdict(asked) | {"aside": aside}, setting)
         if outcome == "asking":
             return self
         return self.with_entry(outcome, asked, aside=aside)
@@ -115,47 +121,46 @@ class Ledger:
     def with_entry(
         self, outcome: Literal["asked", "stopped"], entry: LedgerEntry, *, aside: str | None
     ) -> "Ledger":
-        """Return the ledger with one more question, which came to its end or was stopped."""
+        """Return the ledger with one more question, which was answered or stopped."""
         if outcome == "asked":
             return replace(self, asked=(*self.asked, entry), aside=aside)
         return replace(self, lost_minutes=(*self.lost_minutes, entry.minutes), aside=aside)
 
     def end(self, setting: Setting) -> None:
-        """Write down the setting that a decision ended with, and so the budget that it lacked."""
+        """Write down the setting that a decision ended with, which has the budget it lacked."""
         self._keep("ended", {"ended": len(self.asked)}, {}, setting)
 
     def ease(self, step: EasedLoad, *, setting: Setting | None) -> "Ledger":
         """Give up the load of this run; return the ledger of the run that continues with less.
 
-        Servers and their answers are what they were, so neither checks nor graded questions are
-        asked again; all other time is lost.
+        The load changes neither servers nor their answers, so the checks and the graded questions
+        are kept; all other time is lost.
         """
         run = self.run_under(step)
         kept = tuple(each for each in self.asked if each.stage.criterion in ("checks", *GRADED))
-        lost = self.minutes - sum(each.minutes for each in kept)
-        made = Ledger(
+        kept_minutes = sum(each.minutes for each in kept)
+        eased = Ledger(
             database=self.database,
             run=run,
             asked=kept,
-            lost_minutes=(lost,),
-            aside=None,
+            lost_minutes=(self.minutes - kept_minutes,),
             given_up=(*self.given_up, step),
             apart=self.apart,
         )
-        made._take_over({"eased": step.now}, setting)
+        eased._take_over({"eased": step.now}, setting)
         self._keep("given up", {"given_up": step.before}, {"run": run}, setting)
-        return made
+        return eased
 
     def of_comparison(self, run: str) -> "Ledger":
-        """Return the ledger of a comparison of its own.
+        """Return the ledger of the run that compares one arm by itself.
 
-        Checks are not asked again there; they are paid for here.
+        That run takes over the checks; their minutes stay here.
         """
         checks = [each for each in self.asked if each.stage.criterion == "checks"]
         asked = tuple(replace(each, minutes=0.0) for each in checks)
-        made = Ledger(database=self.database, run=run, asked=asked)
-        made._take_over({}, None)
-        return made
+        comparison = Ledger(database=self.database, run=run, asked=asked)
+        comparison._take_over({}, None)
+        return comparison
 
     def set_apart(self, found: Apart) -> "Ledger":
         """Write down the result for an arm that was compared by itself."""
@@ -163,7 +168,7 @@ class Ledger:
         return replace(self, apart=(*self.apart, found))
 
     def _take_over(self, key: Mapping[str, float], setting: Setting | None) -> None:
-        """Write down what this run takes over from another, such as that of a heavier load."""
+        """Write down what this run takes over from another."""
         said = {
             "loads": self.given_up,
             "asked": self.asked,
@@ -184,7 +189,7 @@ class Ledger:
         detail: Mapping[str, Any],
         setting: Setting | None,
     ) -> None:
-        told = {**detail, "setting": setting and msgspec.to_builtins(setting)}
+        kept = {**detail, "setting": setting and msgspec.to_builtins(setting)}
         row = ProbeRow(
             run_id=self.run,
             arm="",
@@ -192,7 +197,7 @@ class Ledger:
             at_ns=time.time_ns(),
             settings=json.dumps(key),
             outcome=outcome,
-            detail=json.dumps(told, sort_keys=True),
+            detail=json.dumps(kept, sort_keys=True),
         )
         keep([row], self.database, run_id=self.run, name=DECISION)
 
@@ -200,50 +205,59 @@ class Ledger:
 def ledger(database: Path, run: str) -> Ledger:
     """Read what was asked in a run.
 
-    A question that was killed is closed here: it took until its journals were last written. One
-    that ended is in the journal before it is in the database, which is brought up to it.
+    A question during which the process was killed is closed here: it took until its journals were
+    last written.
     """
-    rows: Sequence[ProbeRow] = ()
+    last_ns = max((path.stat().st_mtime_ns for path in journals(database, run)), default=0)
+    rows = _rows(database, run)
+    read = Ledger(database=database, run=run)
+    if not rows and (first := began(database, run)) is not None:  # killed during its first question
+        return replace(read, lost_minutes=(_minutes(first.created_ns, last_ns),))
+    for row in sorted(rows, key=lambda row: row.at_ns):
+        read = _with_row(read, row, last_ns=last_ns)
+    return read
+
+
+def _rows(database: Path, run: str) -> Sequence[ProbeRow]:
+    """Return a ledger's rows; those that a journal holds alone are first loaded."""
     written = [path for path in journals(database, run) if path.stem == DECISION]
     if written:
         load(written, database)
-    if database.exists():
-        with reading(database) as connection:
-            rows = tables.rows(connection, ProbeRow, run_id=run, probe=DECISION)
-    made = Ledger(database=database, run=run)
-    last_ns = max((path.stat().st_mtime_ns for path in journals(database, run)), default=0)
-    if not rows and (first := began(database, run)) is not None:  # killed during its first question
-        return replace(made, lost_minutes=(max(0, last_ns - first.created_ns) / 60e9,))
-    for row in sorted(rows, key=lambda row: row.at_ns):
-        made = _with_row(made, row, last_ns=last_ns)
-    return made
+    if not database.exists():
+        return ()
+    with reading(database) as connection:
+        return tables.rows(connection, ProbeRow, run_id=run, probe=DECISION)
 
 
-def _with_row(made: Ledger, row: ProbeRow, *, last_ns: int) -> Ledger:
+def _minutes(start_ns: int, end_ns: int) -> float:
+    return max(0, end_ns - start_ns) / _NS_PER_MINUTE
+
+
+def _with_row(before: Ledger, row: ProbeRow, *, last_ns: int) -> Ledger:
     """Return a ledger with what one more row of its run says."""
-    found = json.loads(row.detail or "{}")
-    setting = found.pop("setting", None)
+    detail = json.loads(row.detail or "{}")
+    setting = detail.pop("setting", None)
     match row.outcome:
         case "given up":
-            return replace(made, goes_on_as=found["run"])
+            return replace(before, goes_on_as=detail["run"])
         case "ended":
-            return made
+            return before
         case "eased":
             return replace(
-                made,
-                given_up=msgspec.convert(found["loads"], tuple[EasedLoad, ...]),
-                asked=msgspec.convert(found["asked"], tuple[LedgerEntry, ...]),
-                lost_minutes=tuple(found["lost"]),
-                apart=msgspec.convert(found["apart"], tuple[Apart, ...]),
+                before,
+                given_up=msgspec.convert(detail["loads"], tuple[EasedLoad, ...]),
+                asked=msgspec.convert(detail["asked"], tuple[LedgerEntry, ...]),
+                lost_minutes=tuple(detail["lost"]),
+                apart=msgspec.convert(detail["apart"], tuple[Apart, ...]),
             )
         case "apart":
-            return replace(made, apart=(*made.apart, Apart(**found)))
+            return replace(before, apart=(*before.apart, Apart(**detail)))
         case "asked" | "stopped" as outcome:
-            aside = found.pop("aside")
-            return made.with_entry(outcome, msgspec.convert(found, LedgerEntry), aside=aside)
+            aside = detail.pop("aside")
+            return before.with_entry(outcome, msgspec.convert(detail, LedgerEntry), aside=aside)
         case _:  # "asking", which no ending replaced: the process was killed
-            aside = found.pop("aside")
-            killed_minutes = max(0, last_ns - row.at_ns) / 60e9
-            entry = replace(msgspec.convert(found, LedgerEntry), minutes=killed_minutes)
+            aside = detail.pop("aside")
+            entry = msgspec.convert(detail, LedgerEntry)
+            killed = replace(entry, minutes=_minutes(row.at_ns, last_ns))
             judged = setting and msgspec.convert(setting, Setting)
-            return made.write("stopped", entry, aside=aside, setting=judged)
+            return before.write("stopped", killed, aside=aside, setting=judged)

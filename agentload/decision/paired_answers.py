@@ -11,7 +11,7 @@ from typing import Final
 from advisor.legs.questions import shares_by_length
 from agentload.ask.likely import TIMEOUT_S
 from agentload.decision.answers import open_questions, question_order
-from agentload.decision.carry_out import BudgetLimit, ask_questions
+from agentload.decision.budget import BudgetLimit, ask_questions
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
@@ -124,7 +124,7 @@ class Screen:
         Raises InterruptError where somebody stopped the screen, or the budget did.
         """
         try:
-            ended = door.carry_out(self._study, self.means.beside, limit.heard())
+            ended = door.carry_out(self._study, self.means.beside, limit.limited_audience())
             stopped = InterruptError("stopped") if ended.was_stopped else None
             check_stored(ended, self.means.place, self.means.audience, stopped=stopped)
         except EndpointError as error:

@@ -15,7 +15,7 @@ from agentload.decision.agenda import Agenda
 from agentload.decision.answers import carry_answers
 from agentload.decision.apart import ApartComparison, NarrowError, left_s, without
 from agentload.decision.block_pairs import NewSizesError
-from agentload.decision.carry_out import BudgetLimit, BudgetSpentError
+from agentload.decision.budget import BudgetLimit, BudgetSpentError
 from agentload.decision.checks import server_sizes
 from agentload.decision.forecast import Forecast, LookPrice
 from agentload.decision.known import Known, knowledge, run_rows

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from agentload.decision.carry_out import BudgetLimit
+from agentload.decision.budget import BudgetLimit
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import Look

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from agentload.decision.carry_out import BudgetLimit
+from agentload.decision.budget import BudgetLimit
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
@@ -57,7 +57,7 @@ class SingleSession:
             Chosen(load=1.0, seed=seed.getrandbits(32), worth=1.0, error=0.0) for seed in seeds
         ]
         trials = SearchTrials(loads=dict.fromkeys(means.arms, draws), probe=ALONE)
-        door.carry_out(self._study, means.beside, limit.heard(), adapt=lambda _: trials)
+        door.carry_out(self._study, means.beside, limit.limited_audience(), adapt=lambda _: trials)
         return self.price(look, known).minutes if means.is_virtual else None
 
     def said(self, known: Known) -> str:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from advisor.judge import MEASURES
+from advisor.judge import NOT_LATENCY
 from advisor.verdict import ArmVerdict
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
@@ -36,25 +36,25 @@ class DecisionState:
 
 
 def speed_intervals(known: Known) -> Iterator[SpeedInterval]:
-    """Yield how turns of each challenger compare with the reference's, where that is known."""
+    """Yield how each challenger's latency compares with the reference's, where that is known."""
     undecided = {each.arm for each in known.open}
     for verdict in known.challengers:
-        found = speed_interval(verdict, pairs=known.pairs, is_open=verdict.arm in undecided)
-        if found is not None:
-            yield found
+        interval = speed_interval(verdict, pairs=known.pairs, is_open=verdict.arm in undecided)
+        if interval is not None:
+            yield interval
 
 
 def speed_interval(verdict: ArmVerdict, *, pairs: int, is_open: bool) -> SpeedInterval | None:
-    """Return the change of turn latency behind a verdict; None where GPUs or agents decide it."""
-    found, margin = verdict.pays.estimate, verdict.pays.margin
-    if found is None or margin is None or found.method in MEASURES:
+    """Return the change of latency behind a verdict; None where GPUs or agents decide it."""
+    change, margin = verdict.pays.estimate, verdict.pays.margin
+    if change is None or margin is None or change.method in NOT_LATENCY:
         return None
     return SpeedInterval(
         arm=verdict.arm,
         pairs=pairs,
-        value=found.value,
-        low=-math.inf if found.low is None else found.low,
-        high=math.inf if found.high is None else found.high,
+        value=change.value,
+        low=-math.inf if change.low is None else change.low,
+        high=math.inf if change.high is None else change.high,
         margin=margin,
         is_open=is_open,
     )

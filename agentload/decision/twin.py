@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from agentload.decision.carry_out import BudgetLimit, require_whole
+from agentload.decision.budget import BudgetLimit, require_whole
 from agentload.decision.forecast import STEP_TIMES, LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import REPEATS, Look
@@ -149,7 +149,7 @@ class Twins:
         )
         means = self.means
         ended = door.carry_out_plan(
-            made, study, means.place.database, limit.heard(), trace_hash=apart.STEP_TIMES
+            made, study, means.place.database, limit.limited_audience(), trace_hash=apart.STEP_TIMES
         )
         require_whole(means, ended, limit)
         if ended.health.void is not None:

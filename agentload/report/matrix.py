@@ -19,7 +19,7 @@ from agentload.report.formats.html import environment, security_policy, style
 from agentload.report.formats.json import indented_json
 from agentload.report.formats.md import render as as_markdown
 from agentload.report.parts import Cell, Listing, Table, Tone, in_grey, table
-from agentload.report.record import Measured, Missing, Row, rows
+from agentload.report.record import ConfigRow, Measured, Missing, rows
 from agentload.report.sections.arms import need, words
 from agentload.report.sections.opening import BANNERS, HEADINGS
 from agentload.report.sections.rows import ABSENT
@@ -167,7 +167,7 @@ class MatrixPage:
         return _of_models(self.models, [each.document.no_difference for each in self.models])
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[ConfigRow, ...]:
         """Return the record."""
         return tuple(row for each in self.models for row in rows(each))
 
@@ -176,8 +176,8 @@ class MatrixPage:
         """Return the record as tables: of workloads, and of whole servers."""
         out = []
         for kind in self.kinds:
-            own: list[tuple[Measured, Row]] = []
-            whole: list[tuple[Measured, Row]] = []
+            own: list[tuple[Measured, ConfigRow]] = []
+            whole: list[tuple[Measured, ConfigRow]] = []
             for of in self.models:
                 for row in rows(of):
                     if row.kind == kind:
@@ -251,7 +251,7 @@ def _of_models(models: Sequence[Measured], items: Sequence[tuple[str, ...]]) -> 
     return tuple(f"{of.model}: {'; '.join(own)}" for of, own in pairs if own)
 
 
-def _verdict(of: Measured, row: Row) -> Cell:
+def _verdict(of: Measured, row: ConfigRow) -> Cell:
     found = of.verdict(row.config, row.workload)
     if found is not None:
         missing = need(of.document.decision, found)
@@ -260,7 +260,7 @@ def _verdict(of: Measured, row: Row) -> Cell:
     return Cell(text="reference", tone="muted") if is_reference else ABSENT
 
 
-def _sessions(row: Row) -> Cell | str:
+def _sessions(row: ConfigRow) -> Cell | str:
     held, broke = row.sessions_held, row.sessions_broke
     if held is None:
         if broke is None:
@@ -271,7 +271,7 @@ def _sessions(row: Row) -> Cell | str:
     return f"{held} ({broke} are too many)"
 
 
-def _answers(of: Measured, row: Row) -> Cell | str:
+def _answers(of: Measured, row: ConfigRow) -> Cell | str:
     """Print the share of right answers, of the questions that the change is of where one is."""
     decides = _deciding(of, row.config)
     if decides is not None:
@@ -336,7 +336,7 @@ OF_CLASSES: Final = {"workload", "TTFT p50", "TTFT p95", "TPOT p50"}
 OF_SERVERS: Final = {"requests/s", "USD, 1,000 turns"}
 
 
-def _cell(of: Measured, row: Row, column: str) -> Cell | str:
+def _cell(of: Measured, row: ConfigRow, column: str) -> Cell | str:
     field, written, absent = COLUMNS[column]
     value = getattr(row, field)
     match column:
@@ -353,7 +353,11 @@ def _cell(of: Measured, row: Row, column: str) -> Cell | str:
 
 
 def _table(
-    title: str, subject: str, found: Iterable[tuple[Measured, Row]], *, left_out: Collection[str]
+    title: str,
+    subject: str,
+    found: Iterable[tuple[Measured, ConfigRow]],
+    *,
+    left_out: Collection[str],
 ) -> Table:
     """Lay rows out by *subject*, without the columns in *left_out* and those without a figure."""
     columns = [name for name in COLUMNS if name not in left_out]

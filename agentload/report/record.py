@@ -78,10 +78,10 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One configuration of one model with one workload, or (None) with all of them.
+class ConfigRow:
+    """State what one configuration of a model did with one workload, or (None) with all of them.
 
-    Absent is None.
+    A figure that was not measured is None.
     """
 
     model: str
@@ -110,7 +110,7 @@ class Row:
     reason: str | None
 
 
-def rows(of: Measured) -> Iterator[Row]:
+def rows(of: Measured) -> Iterator[ConfigRow]:
     """Yield the rows of a model: workload by workload, then its whole servers.
 
     The reference comes first.
@@ -126,14 +126,14 @@ def rows(of: Measured) -> Iterator[Row]:
             yield _row(of, arm, workload)
 
 
-def _row(of: Measured, arm: str, workload: str | None) -> Row:
+def _row(of: Measured, arm: str, workload: str | None) -> ConfigRow:
     decision = of.document.decision
     verdict = of.verdict(arm, workload)
     of_server = of.verdict(arm, None)
     right, asked = of.right.get(arm, (None, None))
     found = first(of.held, arm=arm, workload=workload)
     acceptance = of.figure("acceptance_rate", arm, None)
-    return Row(
+    return ConfigRow(
         model=of.model,
         config=arm,
         workload=workload,

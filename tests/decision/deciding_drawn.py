@@ -14,8 +14,8 @@ from advisor.evidence import FACTORS
 from advisor.statistics.carried_loads import INVERSE
 from advisor.verdict import Decision
 from agentload.decision.agenda import Agenda
+from agentload.decision.budget import BudgetLimit
 from agentload.decision.carried_load import ORDINARY, LoadTrials
-from agentload.decision.carry_out import BudgetLimit
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger, LedgerEntry

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from agentload.decision.carry_out import BudgetSpentError
+from agentload.decision.budget import BudgetSpentError
 from agentload.decision.forecast import LookPrice
 from agentload.decision.look import Look
 from agentload.decision.play import Deciding

@@ -18,7 +18,7 @@ from typing import Literal
 import pytest
 
 from agentload.decision import means
-from agentload.decision.carry_out import BudgetLimit
+from agentload.decision.budget import BudgetLimit
 from agentload.decision.look import Criterion, Look
 from agentload.decision.play import Deciding
 from agentload.errors import AgentloadError, EndpointError

@@ -14,7 +14,7 @@ import pytest
 
 from agentload.cli._decide import notes
 from agentload.decision.block_pairs import BlockPairs
-from agentload.decision.carry_out import BudgetLimit
+from agentload.decision.budget import BudgetLimit
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger, LedgerEntry, ledger
 from agentload.decision.lighter import EasedLoad, LateError, caveat, half_of, load_after

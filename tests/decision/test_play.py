@@ -18,7 +18,7 @@ import pytest
 
 from advisor.policy import Policy
 from agentload.cli._decide import beyond_budget
-from agentload.decision.carry_out import BudgetLimit, BudgetSpentError
+from agentload.decision.budget import BudgetLimit, BudgetSpentError
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known, RunRows, knowledge
 from agentload.decision.ledger import Ledger, LedgerEntry, ledger

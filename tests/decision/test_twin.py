@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentload.decision.budget import BudgetLimit
 from agentload.decision.carried_load import Bracket, LoadTrials, around
-from agentload.decision.carry_out import BudgetLimit
 from agentload.decision.known import Known
 from agentload.decision.ledger import Ledger
 from agentload.decision.look import DRAWS, PAIRS, Look

@@ -17,7 +17,7 @@ import pytest
 
 import agentload
 from agentload.decision.block_pairs import BlockPairs
-from agentload.decision.carry_out import BudgetLimit
+from agentload.decision.budget import BudgetLimit
 from agentload.decision.known import Known
 from agentload.decision.ledger import ledger
 from agentload.decision.look import Look

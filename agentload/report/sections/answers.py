@@ -8,7 +8,7 @@ from advisor.verdict import ArmVerdict, Finding, Leg, LegState, QuestionsAsked
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Cell, Tone
-from agentload.report.sections.rows import ABSENT, ArmCells, Row, row
+from agentload.report.sections.rows import ABSENT, ArmCells, ArmsRow, row
 from agentload.report.sections.view import View
 
 _SIGNS: Final[dict[LegState, tuple[str, Tone]]] = {
@@ -21,7 +21,7 @@ DROP: Final = "accuracy, largest drop of a task at a length"
 _UNSIGNED: Final[tuple[str, Tone]] = ("", "plain")
 
 
-def answers(view: View) -> Iterator[Row]:
+def answers(view: View) -> Iterator[ArmsRow]:
     """Yield the accuracy that was measured, one row for all arms that answered the same
     questions, then what was published.
     """
@@ -30,7 +30,7 @@ def answers(view: View) -> Iterator[Row]:
     for questions in asked:
         cells = (_compared(legs.get(arm), questions) for arm in view.others)
         count = say.plural(questions.questions, "question")
-        yield Row(
+        yield ArmsRow(
             name=f"accuracy {where_asked(questions)}, {count} ↑",
             reference=Cell(text=say.tenths(questions.reference)),
             arms=tuple(cells),

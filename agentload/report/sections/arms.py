@@ -15,7 +15,7 @@ from agentload.report import labels
 from agentload.report.parts import Cell, Field, Table, Tone, in_grey, table
 from agentload.report.sections.answers import DROP, answers
 from agentload.report.sections.gpus import agents, at_peak, count, fewer_at_peak, saving
-from agentload.report.sections.rows import ABSENT, ArmCells, Printed, Row, row
+from agentload.report.sections.rows import ABSENT, ArmCells, ArmsRow, Printed, row
 from agentload.report.sections.typical import METRICS, Typical, alone, typical
 from agentload.report.sections.view import View
 
@@ -65,7 +65,7 @@ def _played(view: View) -> str:
     return say.plural(view.played, "block pair") if view.played else ""
 
 
-def _bold(rows: Iterable[Row]) -> str:
+def _bold(rows: Iterable[ArmsRow]) -> str:
     """Say what bold figures are, where there are any."""
     is_bold = any(each.change.tone == "strong" for row in rows for each in row.arms)
     return "Bold: the arm to use." if is_bold else ""
@@ -124,7 +124,7 @@ def criteria(view: View) -> Table:
     return _table(view, "Criteria", rows, (), head=_played(view))
 
 
-def _unmeasured(view: View, name: str, why: Callable[[View, ArmVerdict], str]) -> Iterator[Row]:
+def _unmeasured(view: View, name: str, why: Callable[[View, ArmVerdict], str]) -> Iterator[ArmsRow]:
     """Yield the row of a criterion without figures, which says of each arm why."""
     causes: list[Printed] = []
     for verdict in view.verdicts(None):
@@ -172,7 +172,7 @@ def classes(view: View) -> Table:
     The table of a single class is that of the first screen.
     """
     shares = {each.name: each.gpu_time_share for each in view.evidence.workloads}
-    rows: list[Row] = []
+    rows: list[ArmsRow] = []
     for name in view.workloads if len(view.workloads) > 1 else ():
         share = "" if shares[name] is None else f" {say.percent(shares[name])}"
         own = (
@@ -197,7 +197,7 @@ def _wanted(verdict: ArmVerdict) -> dict[str, Need]:
 
 
 def _table(
-    view: View, title: str, rows: Sequence[Row], note: Iterable[str], *, head: str = ""
+    view: View, title: str, rows: Sequence[ArmsRow], note: Iterable[str], *, head: str = ""
 ) -> Table:
     """Lay out rows: the reference, then each arm's own figure and its change."""
     columns = [head, view.against]
@@ -224,7 +224,7 @@ def _noise(floor: float | None) -> Cell:
     return in_grey(f"±{say.tenths(floor)}")
 
 
-def _latencies(view: View, workload: str | None) -> Iterator[Row]:
+def _latencies(view: View, workload: str | None) -> Iterator[ArmsRow]:
     """Yield what the same turns take on every arm, and by how much that differs."""
     means = typical(view, workload)
     for metric, words in METRICS:
@@ -233,7 +233,7 @@ def _latencies(view: View, workload: str | None) -> Iterator[Row]:
         if any(changes):
             reference, *own = _times(view, means.get(metric))
             changed = _changes(view, changes, workload)
-            yield Row(
+            yield ArmsRow(
                 name=words,
                 reference=reference,
                 arms=tuple(map(ArmCells, own, changed)),
@@ -252,7 +252,7 @@ def _times(view: View, found: Typical | None) -> tuple[Cell, ...]:
     return tuple(ABSENT if each is None else Cell(text=each) for each in say.durations(times))
 
 
-def _uncompared(view: View, words: str, workload: str) -> Row:
+def _uncompared(view: View, words: str, workload: str) -> ArmsRow:
     """Say of a class that was not compared why: its calls failed, or too few ended well."""
     of_arms = []
     for arm in (view.reference, *view.others):
@@ -266,10 +266,10 @@ def _uncompared(view: View, words: str, workload: str) -> Row:
         own = ABSENT if took is None else Cell(text=say.duration(took))
         of_arms.append(ArmCells(own, in_grey(why)))
     reference, *others = of_arms
-    return Row(name=words, reference=reference.own, arms=tuple(others))
+    return ArmsRow(name=words, reference=reference.own, arms=tuple(others))
 
 
-def _elsewhere(view: View) -> Iterator[Row]:
+def _elsewhere(view: View) -> Iterator[ArmsRow]:
     """Yield how turn latencies compare under loads that no pair was played under.
 
     They are simulated, by the twins of the arms.
@@ -300,7 +300,7 @@ def _changes(view: View, changes: Sequence[Change | None], workload: str | None)
             yield in_grey(f"{text}, within noise" if surprises else text)
 
 
-def _first_token(view: View, workload: str | None) -> Iterator[Row]:
+def _first_token(view: View, workload: str | None) -> Iterator[ArmsRow]:
     """Yield the time to first token of a class that has a limit for it.
 
     With too few sessions for a p95, the median.
@@ -327,7 +327,7 @@ def _limited(figure: Figure | None, limit_ms: float, late: Tone) -> Cell:
     return Cell(text=text, tone=late if is_late else "plain")
 
 
-def _rates(view: View) -> Iterator[Row]:
+def _rates(view: View) -> Iterator[ArmsRow]:
     """Yield what a GPU puts out and what turns cost, with the quotient of both arms' figures."""
     replicas = view.evidence.deployment.replicas
     gpus = {arm: view.evidence.gpus(arm) * replicas for arm in view.arms}
@@ -336,12 +336,12 @@ def _rates(view: View) -> Iterator[Row]:
     yield from _cost(view)
 
 
-def _cost(view: View) -> Iterator[Row]:
+def _cost(view: View) -> Iterator[ArmsRow]:
     thousand = dict.fromkeys(view.arms, 1_000.0)
     yield from _rate(view, "cost of 1,000 turns, USD", "usd_per_turn", thousand)
 
 
-def _rate(view: View, words: str, name: str, factors: Mapping[str, float]) -> Iterator[Row]:
+def _rate(view: View, words: str, name: str, factors: Mapping[str, float]) -> Iterator[ArmsRow]:
     figures = [view.figure(name, arm, None) for arm in view.arms]
     if not any(figures):
         return
@@ -365,7 +365,7 @@ def _quotient(before: float | None, after: float | None) -> str:
     return f"{say.with_sign(100 * (after / before - 1))}%"
 
 
-def _agents(view: View, workload: str | None) -> Iterator[Row]:
+def _agents(view: View, workload: str | None) -> Iterator[ArmsRow]:
     found = [view.capacity(arm, workload) for arm in view.arms]
     carried = [None if each is None else agents(view, each) for each in found]
     if any(each is not None for each in carried):
@@ -382,7 +382,7 @@ def _more_agents(verdict: ArmVerdict | None) -> str:
     return f"{labels.leg(leg)}{is_open}"
 
 
-def _pool(view: View) -> Iterator[Row]:
+def _pool(view: View) -> Iterator[ArmsRow]:
     """Yield the KV pools and their hits where the pool of an arm was full for a while."""
     seen = [view.evidence.telemetry(None, arm) for arm in view.arms]
     if not any(each is not None and each.pool_filled_share for each in seen):
@@ -395,7 +395,7 @@ def _pool(view: View) -> Iterator[Row]:
         yield row("cache hit rate ↑", list(map(_hits, hits)))
 
 
-def _pool_tokens(view: View) -> Iterator[Row]:
+def _pool_tokens(view: View) -> Iterator[ArmsRow]:
     pools = [view.evidence.arm(arm).pool_tokens for arm in view.arms]
     if not any(pools):
         return
@@ -411,7 +411,7 @@ def _hits(rate: float | None) -> Cell | str:
     return in_grey(f"{text}, not valid")
 
 
-def _gpus(view: View) -> Iterator[Row]:
+def _gpus(view: View) -> Iterator[ArmsRow]:
     """Yield the GPUs of every arm at the peak, with those that the others save."""
     found = [view.capacity(arm) for arm in view.arms]
     needed = [None if each is None else each.gpus_at_peak for each in found]
@@ -420,7 +420,7 @@ def _gpus(view: View) -> Iterator[Row]:
         yield row(f"GPUs{at_peak(view)}", say.where_known(needed, count), changes=changes)
 
 
-def _verdicts(view: View, workload: str | None) -> Iterator[Row]:
+def _verdicts(view: View, workload: str | None) -> Iterator[ArmsRow]:
     """Yield the verdicts; the headline has that of a single arm, unless it lacks something."""
     found = view.verdicts(workload)
     if not any(found) or view.compares_runs:

@@ -21,7 +21,7 @@ class ArmCells:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ArmsRow:
     """Hold one row of a comparison."""
 
     name: str
@@ -31,7 +31,7 @@ class Row:
     """By how much two identical servers may differ."""
 
 
-def row(name: str, values: Sequence[Printed] = (), *, changes: Sequence[Printed] = ()) -> Row:
+def row(name: str, values: Sequence[Printed] = (), *, changes: Sequence[Printed] = ()) -> ArmsRow:
     """Lay out a row of the *values* of every arm, the reference first, or of *changes*, or of both.
 
     None is absent; a side that no arm has is empty.
@@ -39,7 +39,7 @@ def row(name: str, values: Sequence[Printed] = (), *, changes: Sequence[Printed]
     nothing = [EMPTY] * max(len(values) - 1, len(changes))
     reference, *own = map(_cell, values or [EMPTY, *nothing])
     arms = zip(own, map(_cell, changes or nothing), strict=True)
-    return Row(name=name, reference=reference, arms=tuple(ArmCells(*each) for each in arms))
+    return ArmsRow(name=name, reference=reference, arms=tuple(ArmCells(*each) for each in arms))
 
 
 def _cell(text: Printed) -> Cell:

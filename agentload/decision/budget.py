@@ -1,4 +1,8 @@
-"""Limit what a decision asks by its budget, and raise an error where a part was not finished."""
+"""Stop what a decision asks when its budget ends; raise an error where a part was not finished.
+
+What is asked runs under an audience, which can stop it. A `BudgetLimit` gives it an audience that
+the end of the budget stops as well.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -33,8 +37,8 @@ class BudgetLimit:
     """Seconds that calls in flight have then."""
     is_spent: bool = False
 
-    def heard(self) -> Audience:
-        """Return the audience, whose questions the budget may stop as well."""
+    def limited_audience(self) -> Audience:
+        """Return the audience as the budget limits it: the budget's end stops it too."""
         return replace(
             self.audience,
             stopping=self.stopping,
@@ -44,24 +48,26 @@ class BudgetLimit:
 
     def stop_words(self) -> tuple[str, str]:
         """Return why it stops, and the key that ends calls in flight at once."""
-        return ("the budget is spent", "Ctrl-C") if self.is_spent else self.audience.stop_words()
+        if self.is_spent:
+            return ("the budget is spent", "Ctrl-C")
+        return self.audience.stop_words()
 
     @contextmanager
     def stopping(self, stop: Stop) -> Iterator[None]:
         """Call *stop* when the audience does, or when the budget is spent."""
 
-        def end() -> None:
+        def stop_by_budget() -> None:
             self.is_spent = True
             stop()
 
-        timer = asyncio.get_running_loop().call_at(self.ends_s, end)
+        timer = asyncio.get_running_loop().call_at(self.ends_s, stop_by_budget)
 
-        def stopped() -> None:
-            timer.cancel()  # the audience was first
+        def stop_by_audience() -> None:
+            timer.cancel()
             stop()
 
         try:
-            with self.audience.stopping(stopped):
+            with self.audience.stopping(stop_by_audience):
                 yield
         finally:
             timer.cancel()
@@ -77,7 +83,7 @@ def ask_questions(
     """
     timeouts = means.patience(TIMEOUT_S, expected_s=60 * price.minutes)
     study = msgspec.structs.replace(study, timeouts=timeouts)
-    ended = answers_until(study, len(order), means.beside, limit.heard(), order=order)
+    ended = answers_until(study, len(order), means.beside, limit.limited_audience(), order=order)
     if not means.is_virtual:
         check_stored(ended, means.place, means.audience)
     if ended.left and limit.is_spent:
