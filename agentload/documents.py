@@ -6,9 +6,11 @@ five thousand digits or none at all. Each is refused with its line, so that
 readers of a document may walk it without a bound of their own.
 """
 
+import ast
 import gzip
 import io
 import math
+import warnings
 import zlib
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
@@ -193,6 +195,19 @@ class _Loader(yaml.SafeLoader):
                 None, None, "a whole number of more than 300 digits", node.start_mark
             )
         return made
+
+
+def python_value(text: str) -> object:
+    """Return a value in Python's notation, as Python's programs log it; None where it is none.
+
+    The compiler warns of what it reads (`1is`), on a terminal where nobody wrote code.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return None
 
 
 def open_expanded(path: Path) -> gzip.GzipFile | io.BufferedReader:

@@ -3,6 +3,7 @@ wrong with it is an error that names the file and the line.
 """
 
 import gzip
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -143,3 +144,27 @@ def test_a_file_that_expands_without_end_is_given_up(
                 pass
         monkeypatch.setattr(documents, "EXPANDS", 100_000)
         assert sum(map(len, documents.chunks(path))) >= 3 << 20
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("{50: 0.25, 'a': [None]}", {50: 0.25, "a": [None]}),
+        (r"'a regular expression: \d+'", r"a regular expression: \d+"),
+        ("{50: 1is}", None),
+        ("1if 2else 3", None),
+        ("(1)(2)", None),
+        ("f(1)", None),
+        ("{[]: 1}", None),
+        ("a\0", None),
+        ("[" * 10_000, None),
+        ("-" * 100_000 + "1", None),
+    ],
+)
+def test_a_value_in_pythons_notation_is_read_without_the_compilers_warnings(
+    text: str, value: object
+) -> None:
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert documents.python_value(text) == value
+    assert not said

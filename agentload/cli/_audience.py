@@ -112,12 +112,10 @@ class CallProgress:
         return (name, self._done(name), in_flight, failed, *times, rate, _lateness(arm.late_ms))
 
     def _done(self, arm: str) -> str:
-        """Return how many calls of an arm are done, and of how many.
-
-        With a time budget the total is a guess; it is left out once more calls are done.
-        """
-        done, total = self._arms[arm].done, self._expected[arm]
-        return f"{done}/{total}" if done <= total else str(done)
+        """Return how many calls of an arm are done, and of how many."""
+        latest = self._arms[arm]
+        total = latest.total(self._expected[arm])
+        return str(latest.done) if total is None else f"{latest.done}/{total}"
 
     def _left(self) -> str:
         done, total = sum(arm.done for arm in self._arms.values()), sum(self._expected.values())

@@ -50,6 +50,8 @@ class BoardTitle:
     traces: str
     arms: tuple[str, ...]
     """The first is the reference."""
+    latency: str = "turn latency"
+    """The latency whose change decides."""
 
 
 class Board:
@@ -98,7 +100,7 @@ class Board:
         first, *others = self._title.arms
         yield f"agentload decide  {self._title.traces}   {first} → {', '.join(others)}"[:columns]
         yield from stage_lines(state, columns)
-        yield from interval_lines(state, reference=first, columns=columns)
+        yield from interval_lines(state, self._title, columns)
         yield from (self._progress.lines() if self._progress is not None else ())
         if self._passing:
             yield f" {self._passing}"[:columns]
@@ -174,8 +176,8 @@ def _stage(mark: str, name: str, said: str, minutes: float | None, *, columns: i
     return f" {mark} {name:<{_STAGE}}{line:<{room}} {took}".rstrip()
 
 
-def interval_lines(state: DecisionState, *, reference: str, columns: int) -> Iterator[str]:
-    """Yield the change of turn latency look by look, drawn against the margins."""
+def interval_lines(state: DecisionState, title: BoardTitle, columns: int) -> Iterator[str]:
+    """Yield the change of the latency look by look, drawn against the margins."""
     if not state.intervals:
         return
     axis = min(_AXIS, columns - _LABEL - 32)
@@ -183,7 +185,7 @@ def interval_lines(state: DecisionState, *, reference: str, columns: int) -> Ite
     span = max(map(_reach, state.intervals))
     yield ""
     margins = f"use < {_percent(-margin)} · avoid > {_percent(margin)}"
-    yield f" turn latency against {reference}: {margins}"[:columns]
+    yield f" {title.latency} against {title.arms[0]}: {margins}"[:columns]
     yield f" {'':<{_LABEL}}{_percent(-span):<{axis // 2}}0{_percent(span):>{axis // 2}}"
     for arm, found in groupby(sorted(state.intervals, key=lambda each: each.arm), _arm):
         shown = tuple(found)[-_LOOKS:]

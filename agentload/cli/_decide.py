@@ -54,7 +54,7 @@ def decide(
     where nothing was asked. Raises InterruptError when it was stopped.
     """
     # the decision reports to the board, which in turn asks the decision for its state
-    board = Board(_title(study), lambda: deciding.state())  # noqa: PLW0108  # it comes later
+    board = Board(title_of(study), lambda: deciding.state())  # noqa: PLW0108  # it comes later
     deciding = Deciding(study=study, place=place, audience=board.audience())
     if is_dry:
         forecasts = deciding.forecast()
@@ -206,12 +206,16 @@ _UNITS = {
 _DRY = "nothing was sent (--dry-run)"
 
 
-def _title(study: Decide) -> BoardTitle:
+def title_of(study: Decide) -> BoardTitle:
+    """Return the title of a decision's board."""
     names = read_arms(study.servers).names
     reference = study.reference or names[0]
     others = tuple(name for name in names if name != reference)
     traces = " + ".join(each.path for each in study.traces)
-    return BoardTitle(traces=traces, arms=(reference, *others))
+    arms = (reference, *others)
+    if study.decide_by == "tasks":
+        return BoardTitle(traces=traces, arms=arms, latency="task latency")
+    return BoardTitle(traces=traces, arms=arms)
 
 
 def notes(study: Decide, ended: DecisionOutcome) -> tuple[str, ...]:

@@ -3,22 +3,34 @@
 import re
 import shlex
 import sys
+from collections.abc import Iterable
 from difflib import get_close_matches
 from itertools import takewhile
 from typing import Any, Final
 
 import typer
 
-from agentload.errors import ALIKE, UsageError, not_among
+from agentload.errors import ALIKE, not_among
 
 _MISSING: Final = "Missing"
 _PREFIX: Final = re.compile(r"Value error, |\.$")
 _CHOICES: Final = " is not one of "
 _BOUND: Final = re.compile(r"(?:less|greater) than (?:or equal to )?(-?[\d.]+)")
-_OTHER_VERBS: Final = {"replay": "simulate", "simulate": "replay"}
-"""The verb that has an option which a verb lacks: for servers, and for a profile."""
-_OF_OTHERS: Final = {"replay": "--profile", "simulate": "--endpoints"}
-
+_SIMILAR: Final = 0.75
+"""How alike an option is to the one that is meant: sessions and questions share 0.71."""
+_FOREIGN: Final = {
+    "base-url": "endpoints",
+    "concurrency": "sessions",
+    "max-concurrency": "sessions",
+    "outdir": "out",
+    "output": "out",
+    "qps": "rate",
+    "request-rate": "rate",
+    "url": "endpoints",
+}
+"""Names of options as other load generators have them, and ours."""
+_OTHER_VERBS: Final = {"--endpoints": "replay", "--profile": "simulate"}
+"""The verb that takes the words of a line as they are, with this option of its own."""
 _PLACEHOLDERS: Final = {"--profile": "PROFILE", "--endpoints": "URL"}
 
 
@@ -28,12 +40,12 @@ def explain(error: typer.TyperException) -> tuple[str, str | None]:
     # classes to itself.
     context = getattr(error, "ctx", None)
     message = error.format_message()
+    typed = getattr(error, "option_name", None)
     if context is None:
-        return message, None
+        return message, _help_of_line() if typed else None
     help_of_verb = f"{context.command_path} --help"
     if message.startswith(_MISSING):
         return message, _example(context) or help_of_verb
-    typed = getattr(error, "option_name", None)
     if typed is not None and hasattr(error, "possibilities"):
         return f"no option {typed}", _option_meant(typed, context) or help_of_verb
     parameter = getattr(error, "param", None)
@@ -56,36 +68,84 @@ def _example(context: Any) -> str:  # noqa: ANN401  # typer keeps its class to i
 
 
 def _option_meant(typed: str, context: Any) -> str | None:  # noqa: ANN401  # as _example
-    """Return the option that was probably meant, with the value that was typed."""
-    verb = context.command.name
+    """Return the option or argument that was probably meant, with the value that was typed."""
     value = _value_of(typed)
-    if _OF_OTHERS.get(verb) == typed:
-        words = sys.argv[sys.argv.index(verb) + 1 :]
-        named = takewhile(lambda word: not word.startswith("-"), words)
-        line = shlex.join(("agentload", _OTHER_VERBS[verb], *named))
-        return f"{line} {typed} {shlex.quote(value or _PLACEHOLDERS[typed])}"
-    options = (each for parameter in context.command.params for each in parameter.opts)
-    known = [each for each in options if each.startswith("--")]
-    near = get_close_matches(typed, known, n=1, cutoff=ALIKE)
-    if not near:
+    parameters = {name: each for each in context.command.params for name in each.opts}
+    name = _nearest(typed, parameters)
+    if name is None:
+        return _of_another_verb(typed, value, context.command.name)
+    if not name.startswith("-"):
+        return _as_argument(parameters[name], typed, value, context) if value else None
+    if not value or parameters[name].is_flag:
+        return name
+    return _read_or_meant(name, value, context.command.name)
+
+
+def _nearest(typed: str, names: Iterable[str]) -> str | None:
+    """Return the long name that was probably meant."""
+    bare = {name.lstrip("-"): name for name in names if not re.match(r"-\w", name)}
+    word = typed.lstrip("-")
+    if word in _FOREIGN:
+        return bare.get(_FOREIGN[word])
+    near = get_close_matches(word, bare, n=1, cutoff=_SIMILAR)
+    return bare[near[0]] if near else None
+
+
+def _of_another_verb(typed: str, value: str, verb: str) -> str | None:
+    """Return the verb that has an option which a verb lacks; both carry studies out."""
+    # late: help needs none of them
+    from agentload.study.argv import options
+    from agentload.study.forms import FORMS
+
+    if verb not in FORMS:
         return None
-    return _read_or_meant(near[0], value, verb) if value else near[0]
+    for other in FORMS:
+        option = _nearest(typed, (flag.option for flag in options(other)))
+        if option is None:
+            continue
+        if option == "--profile" and verb not in _OTHER_VERBS.values():
+            return f"--endpoints emulated:{shlex.quote(value or _PLACEHOLDERS[option])}"
+        if verb in _OTHER_VERBS.values() and option in _OTHER_VERBS:
+            words = sys.argv[sys.argv.index(verb) + 1 :]
+            named = takewhile(lambda word: not word.startswith("-"), words)
+            line = shlex.join(("agentload", _OTHER_VERBS[option], *named))
+            return f"{line} {option} {shlex.quote(value or _PLACEHOLDERS[option])}"
+        return f"`agentload {other}` has {option}: agentload {other} --help"
+    return None
+
+
+def _as_argument(argument: Any, typed: str, value: str, context: Any) -> str:  # noqa: ANN401  # as _example
+    """Return the line with a value as the argument that it was named by, not as an option."""
+    verb = context.command_path.split()
+    words = sys.argv[len(verb) :]
+    place = next(at for at, word in enumerate(words) if word.partition("=")[0] == typed)
+    behind = words[place + 1 if "=" in words[place] else place + 2 :]
+    words = words[:place] + behind
+    arguments = list(takewhile(lambda word: not word.startswith("-"), words))
+    rest = words[len(arguments) :]
+    known = [each for each in context.command.params if not each.opts[0].startswith("-")]
+    at = known.index(argument)
+    is_there = len(arguments) == len(known)
+    arguments[at : at + is_there] = [value]
+    return shlex.join((*verb, *arguments, *rest))
 
 
 def _read_or_meant(option: str, value: str, verb: str) -> str:
     """Return an option with its value, or with the one that is meant by what it cannot read."""
     # late: help needs none of them
-    from agentload.study.argv import options
+    from agentload.study.argv import options, readable_option
     from agentload.study.forms import FORMS
 
-    flags = options(verb) if verb in FORMS else ()
-    for flag in flags:
+    for flag in options(verb) if verb in FORMS else ():
         if flag.option == option:
-            try:
-                flag.text.read(value, option)
-            except UsageError as error:
-                return error.hint or option
+            return readable_option(flag, value)
     return f"{option} {shlex.quote(value)}"
+
+
+def _help_of_line() -> str:
+    """Return the command that explains the verb of this line."""
+    words = takewhile(lambda word: not word.startswith("-"), sys.argv[1:])
+    return shlex.join(("agentload", *words, "--help"))
 
 
 def _value_of(option: str) -> str:

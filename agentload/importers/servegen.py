@@ -10,7 +10,6 @@ says that the first N tokens of every prompt are the same system prompt. A share
 ("reason_ratio") becomes thinking tokens, images become images of about that many tokens.
 """
 
-import ast
 import heapq
 import math
 import re
@@ -25,7 +24,7 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta
 
-from agentload.documents import LONGEST_LINE
+from agentload.documents import LONGEST_LINE, python_value
 from agentload.errors import TraceError
 from agentload.importers.parts import Head, Intake, head, lines, parse_json, seconds
 from agentload.model.trace import Segment, Session, Turn, image_tokens
@@ -182,9 +181,9 @@ def _tables(intake: Intake, path: Path) -> Mapping[float, Mapping[str, _Table]]:
 def _table(found: object) -> _Table | None:
     """Read "{50: 0.3, 60: 0.7}", which is Python notation, not JSON."""
     try:
-        pairs: Any = ast.literal_eval(found) if isinstance(found, str) else found
+        pairs: Any = python_value(found) if isinstance(found, str) else found
         ordered = sorted((float(value), float(share)) for value, share in pairs.items())
-    except (ValueError, SyntaxError, AttributeError, TypeError, MemoryError, RecursionError):
+    except (ValueError, AttributeError, TypeError):
         return None
     values = [value for value, _ in ordered]
     weights = [share for _, share in ordered]

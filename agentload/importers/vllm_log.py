@@ -9,12 +9,12 @@ Without an answer in the log, max_tokens is used. Timestamps are whole seconds w
 requests are sessions of one turn. A log cut by --max-log-len makes prompts shorter than they were.
 """
 
-import ast
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
+from agentload.documents import python_value
 from agentload.importers.parts import Head, Intake, Numbering, SizedCall, files, lines, requests
 from agentload.plugins import Positive
 
@@ -109,10 +109,7 @@ def _ended(intake: Intake, request: SizedCall, text: bytes, at_s: float) -> Size
 
 
 def _unquoted(text: bytes) -> str | None:
-    try:
-        return files.as_text(ast.literal_eval(text.decode("utf-8", "replace")))
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
+    return files.as_text(python_value(text.decode("utf-8", "replace")))
 
 
 def _seconds(line: bytes, before: float) -> float:

@@ -82,6 +82,13 @@ class Latest:
         self._output.from_ns = min(self._output.from_ns, row.released_ns)
         self._output.until_ns = max(self._output.until_ns, until_ns)
 
+    def total(self, expected: int | None) -> int | None:
+        """Return how many calls are planned; None once more are done, as then it was a guess.
+
+        It is one with a time budget, and where invalid pairs are played again.
+        """
+        return None if expected is None or self.done > expected else expected
+
     def begin(self) -> None:
         """Forget the output so far, whose times are of an earlier process's clock."""
         self._output = None

@@ -151,7 +151,7 @@ def _check_own(verb: str, form: Form, given: Typed) -> None:
             other = next(each for each in FORMS[verb] if flag.name in _names(each))
             if other.switch is None:
                 raise UsageError(f"{flag.option} does nothing with {form.switch}")
-            meant = _meant(flag, given)
+            meant = readable_option(flag, given[flag.name])
             also = _TIMED.get(flag.name, "").format(meant.removeprefix(flag.option).strip())
             raise UsageError(
                 f"{flag.option} does nothing without {other.switch}",
@@ -181,7 +181,7 @@ def _check_needed(verb: str, taken: Form, flag: Flag, given: Typed) -> None:
         wanted = (*others, *there)
         raise UsageError(
             f"{flag.option} does nothing without {' or '.join(wanted)}",
-            hint=f"{_usual(verb, wanted[0])} {_meant(flag, given)}",
+            hint=f"{_usual(verb, wanted[0])} {readable_option(flag, given[flag.name])}",
         )
 
 
@@ -212,16 +212,15 @@ def _usual(verb: str, option: str) -> str:
     return f"{option} {value}"
 
 
-def _meant(flag: Flag, given: Typed) -> str:
+def readable_option(flag: Flag, value: object) -> str:
     """Return an option as it was typed, or as it was probably meant where it cannot be read."""
-    value = given[flag.name]
     if not isinstance(value, str):
         return flag.option
     try:
         flag.text.read(value, flag.option)
     except UsageError as error:
         return error.hint or flag.option
-    return f"{flag.option} {value}"
+    return f"{flag.option} {shlex.quote(value)}"
 
 
 # ANN401: takes text, a list of texts or a switch, and returns a field's value

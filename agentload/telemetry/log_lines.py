@@ -3,12 +3,13 @@
 The periodic lines of a growing log become samples, for servers whose /metrics cannot be read.
 """
 
-import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from agentload.documents import python_value
 
 _POOL: Final = re.compile(r"KV cache size: ([\d,]+) tokens")
 _CONCURRENCY: Final = re.compile(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.,]+)x")
@@ -223,10 +224,7 @@ def work(lines: Iterable[str]) -> Iterator[PeriodicLine]:
 
 
 def _literal(text: str) -> Mapping[str, object]:
-    try:
-        found = ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return {}
+    found = python_value(text)
     return found if isinstance(found, dict) else {}
 
 

@@ -228,7 +228,10 @@ class Fold:
         return min(self._rounds, 1 if self._round is None else self._round + 2)
 
     def _share(self) -> float | None:
-        found = share({name: arm.latest for name, arm in self._arms.items()}, self._expected)
+        arms = {name: arm.latest for name, arm in self._arms.items()}
+        planned = self._expected.items()
+        known = all(arms[name].total(count) is not None for name, count in planned if name in arms)
+        found = share(arms, self._expected) if known else None
         if found is not None or not self._rounds:
             return found
         ended = 0 if self._round is None else self._round + 1
@@ -239,7 +242,7 @@ class Fold:
         return ArmProgress(
             arm=name,
             done=latest.done,
-            expected=self._expected.get(name),
+            expected=latest.total(self._expected.get(name)),
             failed=latest.failed,
             ttft_ms=latest.ttft_ms,
             tpot_ms=latest.tpot_ms,

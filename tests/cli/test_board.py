@@ -15,7 +15,7 @@ from advisor.steps import Questions
 from advisor.verdict import Finding, Need
 from agentload.cli import _decide
 from agentload.cli import main as cli
-from agentload.cli._board import interval_lines, stage_lines
+from agentload.cli._board import BoardTitle, interval_lines, stage_lines
 from agentload.cli._closing import MOST, closing
 from agentload.decision.forecast import LookPrice
 from agentload.decision.ledger import Ledger, LedgerEntry, ledger
@@ -37,6 +37,7 @@ from tests.report.conftest import simulated
 UNDECIDED = SpeedInterval(
     arm="fp8", pairs=4, value=-0.007, low=-0.062, high=0.05, margin=0.03, is_open=True
 )
+TITLE = BoardTitle(traces="rag", arms=("bf16", "fp8"))
 STATE = DecisionState(
     asked=(
         LedgerEntry(
@@ -95,7 +96,7 @@ def test_a_stage_says_whole_statements_on_lines_that_fit() -> None:
 
 
 def test_an_interval_is_drawn_against_the_margins_with_what_is_still_possible() -> None:
-    assert [line.rstrip() for line in interval_lines(STATE, reference="bf16", columns=80)] == [
+    assert [line.rstrip() for line in interval_lines(STATE, TITLE, 80)] == [
         "",
         " turn latency against bf16: use < −3.0% · avoid > +3.0%",
         "                   −6.2%          0          +6.2%",
@@ -105,9 +106,19 @@ def test_an_interval_is_drawn_against_the_margins_with_what_is_still_possible() 
     ]
 
 
+def test_the_latency_of_tasks_is_named_where_tasks_decide() -> None:
+    study = Decide(
+        traces=(TraceRef(path="rag"),),
+        servers=Virtual(profile="gpt-oss-20b-h100", arms=("bf16", "fp8")),
+        decide_by="tasks",
+    )
+    lines = list(interval_lines(STATE, _decide.title_of(study), 80))
+    assert lines[1] == " task latency against bf16: use < −3.0% · avoid > +3.0%"
+
+
 def test_an_end_that_nothing_bounds_yet_is_called_open() -> None:
     early = replace(UNDECIDED, low=-math.inf, high=math.inf, pairs=2)
-    lines = interval_lines(replace(STATE, intervals=(early,)), reference="bf16", columns=80)
+    lines = interval_lines(replace(STATE, intervals=(early,)), TITLE, 80)
     (figure,) = (line for line in lines if "2 pairs" in line)
     assert figure.endswith("−0.7% [open, open]")
 

@@ -125,6 +125,45 @@ OTHERS = [  # the whole line, and what the hint says
 ]
 
 
+URL = "http://127.0.0.1:9/v1"
+MISNAMED = [  # a line, and its whole hint: an option of another kind is none
+    (f"simulate rag --endpoint {URL}", f"agentload replay rag --endpoints {URL}"),
+    (f"simulate rag --url {URL}", f"agentload replay rag --endpoints {URL}"),
+    ("simulate rag --ab x", "agentload simulate --help"),
+    ("simulate rag --cron x", "agentload simulate --help"),
+    ("replay rag --arms fp8", "`agentload simulate` has --arms: agentload simulate --help"),
+    ("replay rag --find x", "`agentload simulate` has --find: agentload simulate --help"),
+    ("sweep --contexts 1k..4k --profile gpt-oss-20b-h100", "--endpoints emulated:gpt-oss-20b-h100"),
+    (f"replay rag --url {URL}", f"--endpoints {URL}"),
+    (f"replay rag --base-url={URL}", f"--endpoints {URL}"),
+    ("replay rag --qps 4", "--rate 4"),
+    ("replay rag --request-rate 4", "--rate 4"),
+    ("replay rag --max-concurrency 4", "--sessions 4"),
+    ("replay rag --out x", "agentload replay --help"),
+    ("replay rag --output x", "agentload replay --help"),
+    ("replay rag --quick", "agentload replay --help"),
+    ("replay rag --time 60", "agentload replay --help"),
+    ("replay rag -n 4", "agentload replay --help"),
+    ("replay rag --db", "agentload replay rag --help"),
+    ("replay rag --trace chat --sessions 4", "agentload replay chat --sessions 4"),
+    ("decide --trace rag", "agentload decide rag"),
+    ("decide rag --reps 4", "agentload decide --help"),
+    (f"eval --endpoints a={URL} --questions 5", "agentload eval --help"),
+    (f"endpoints check --endpoints a={URL}", f"agentload endpoints check a={URL}"),
+    ("emulate --profile gpt-oss-20b-h100", "agentload emulate gpt-oss-20b-h100"),
+    ("emulate --profile", "agentload emulate --help"),
+    ("launch arms.yaml --port 9", "agentload launch --help"),
+    ("kv --model llama", "agentload kv llama"),
+    ("ui --database=x.duckdb --port 1", "agentload ui x.duckdb --port 1"),
+    ("trace export rag --format vllm-multi-turn", "agentload trace export vllm-multi-turn rag"),
+    ("trace generate chat --session 4", "agentload trace generate --help"),
+    ("trace generate chat --output x", "--out x"),
+    ("report x.duckdb --outdir x", "--out x"),
+    ("demo --quite x", "--quiet"),
+    ("watch run n --jobs x", "agentload watch run --help"),
+]
+
+
 def agentload(
     line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> tuple[int, str, str]:
@@ -194,6 +233,14 @@ def test_the_hint_of_another_mistake_names_what_to_write(
     code, error, said = agentload(line, monkeypatch, capsys)
     assert code in (1, 2)
     assert hint in said, error
+
+
+@pytest.mark.parametrize(("line", "hint"), MISNAMED)
+def test_an_option_that_only_looks_like_the_mistyped_one_is_not_offered(
+    line: str, hint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, error, said = agentload(line, monkeypatch, capsys)
+    assert (code, said) == (2, hint), error
 
 
 def test_a_choice_with_a_quote_in_it_is_repeated_as_it_was_typed(

@@ -59,6 +59,19 @@ def test_a_run_is_as_far_as_its_calls() -> None:
     assert found.heard_ns == WALL + S + 1_200 * MS
 
 
+def test_a_plan_that_more_calls_ended_than_it_expected_was_a_guess_and_rounds_tell() -> None:
+    calls = [call("r", number) for number in range(12)]
+    options = '{"rounds": 4, "calls": {"bf16": 10}}'
+    found = folded(
+        run_row("r", options=options),
+        leg_row("r", "running"),
+        *calls,
+        block("r", round_=0, arm="bf16"),
+    )
+    assert [(arm.done, arm.expected) for arm in found.arms] == [(12, None)]
+    assert found.share == 0.25
+
+
 def test_without_expected_calls_rounds_tell_how_far_it_is() -> None:
     rows = (
         run_row("r", options='{"rounds": 4}'),

@@ -171,6 +171,17 @@ async def test_no_page_calls_an_invalid_run_worse_or_fine(tmp_path: Path) -> Non
             assert "invalid" in told, page
 
 
+async def test_the_table_of_jobs_calls_no_alarms_what_could_not_be_judged(tmp_path: Path) -> None:
+    past = (*history(0.0, 0.0), execution(3, "void", reason=LATE))
+    async with site(stored(tmp_path, [*map(execution_row, past)])) as client:
+        told = await (await client.get("/db/bench/jobs")).text()
+    cell = told.partition('<td data-label="alarms">')[2].partition("</td>")[0]
+    assert cell == (
+        '<span class="state muted">could not be judged</span>'
+        f'<span class="under">the latest run is invalid: {LATE}</span>'
+    )
+
+
 STATE = re.compile(r'<span class="state (\w+)">([^<]*)</span>')
 
 

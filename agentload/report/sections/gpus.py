@@ -25,6 +25,8 @@ def saving(view: View, arm: str) -> Answer:
         because = view.typeset(_lacking(view, own, reference))
         return Answer(question=question, word="not known", tone="muted", because=because)
     because = f"{_due(view, reference, own)}{_money(view, arm, fewer)}"
+    if _is_unknown(fewer):
+        return Answer(question=question, word="not known", tone="muted", because=because)
     return Answer(question=question, word=count(fewer), tone=_tone(fewer), because=because)
 
 
@@ -33,6 +35,8 @@ def fewer_at_peak(view: View, arm: str) -> Cell:
     fewer = _fewer(view, arm)
     if fewer is None:
         return Cell(text="")
+    if _is_unknown(fewer):
+        return Cell(text="not known", tone="muted")
     if not any((fewer.value, fewer.low, fewer.high)):
         return Cell(text="as many")
     if fewer.value < 0:
@@ -49,6 +53,11 @@ def _fewer(view: View, arm: str) -> Estimate | None:
     if _are_lower_bounds(reference, own):
         return None
     return fewer_gpus(reference, own)
+
+
+def _is_unknown(fewer: Estimate) -> bool:
+    """Tell whether nothing bounds a saving that is most likely none."""
+    return not fewer.value and fewer.low is None and fewer.high is None
 
 
 def _tone(fewer: Estimate) -> Tone:

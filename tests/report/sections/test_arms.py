@@ -210,7 +210,7 @@ def test_first_tokens_are_compared_for_every_arm() -> None:
     ]
 
 
-def needing(arm: str, gpus: tuple[float, float, float]) -> Capacity:
+def needing(arm: str, gpus: tuple[float | None, float, float | None]) -> Capacity:
     """Return an arm that needs so many GPUs at the peak: at least, likely, at most."""
     low, value, high = gpus
     return Capacity(
@@ -245,6 +245,20 @@ def test_gpus_that_are_saved_carry_the_interval_of_both_arms(
     assert ["[" in cell.text for cell in (needed[0], needed[3])] == [
         gpus[0] != gpus[2] for gpus in (bf16, skip)
     ]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "text", "word", "tone"),
+    [((4, 4, 4), "as many", "0", "plain"), ((None, 4, None), "not known", "not known", "muted")],
+)
+def test_arms_need_as_many_gpus_only_where_an_interval_says_so(
+    gpus: tuple[float | None, float, float | None], text: str, word: str, tone: str
+) -> None:
+    capacity = (needing("bf16", gpus), needing("fp8-skip-sw", gpus))
+    found = made(replace(sample.decision(), capacity=capacity))
+    change = row(found, "GPUs at your peak of 42 agents")[4]
+    assert (change.text, change.tone) == (text, tone)
+    assert (found.answers[2].word, found.answers[2].tone) == (word, tone)
 
 
 def test_graded_answers_count_in_part() -> None:
