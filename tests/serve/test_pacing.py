@@ -44,7 +44,7 @@ def submitted(
 
 
 async def ended(*flights: Flight) -> list[Finished]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         ends = await asyncio.gather(*(flight.end for flight in flights))
     assert all(isinstance(end, Finished) for end in ends)
     return [end for end in ends if isinstance(end, Finished)]
@@ -107,7 +107,7 @@ async def test_an_aborted_call_never_ends_and_the_others_go_on() -> None:
 async def test_a_refusal_arrives_without_anything_else_happening() -> None:
     pacer = Pacer(Engine(arm()))
     flight, _ = submitted(pacer, "long", prompt=9000)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert isinstance(await flight.end, Rejected)
     pacer.close()
 
@@ -126,7 +126,7 @@ async def test_an_engine_that_runs_out_of_memory_loses_all_its_calls_and_goes_on
     pacer = Pacer(Engine(arm(step_ms=1)), speed=2, most_tokens=1000)
     now_ns = time.monotonic_ns()
     calls = [submitted(pacer, f"c{index}", prompt=400, arrived_ns=now_ns)[0] for index in range(3)]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert [await call.end for call in calls] == [None, None, None]
     assert pacer.gauges().running == 0
     later, _ = submitted(pacer, "later")
