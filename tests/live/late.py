@@ -48,5 +48,7 @@ def written_to_a_late_reader(
         if hold is not None:
             time.sleep(0.05)
             hold.over()
+            while unread_bytes(peer.getsockname()[1]):  # or the end is read with the token
+                time.sleep(0.001)
     peer.sendall(END)
     return written_ns

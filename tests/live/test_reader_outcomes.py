@@ -157,10 +157,7 @@ def compared(
 
 
 @BY_THREAD
-@settings(
-    max_examples=200,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(pieces=answers(), data=st.data())
 def test_an_answer_in_any_pieces_has_the_same_outcome_on_both_paths(
     monkeypatch: pytest.MonkeyPatch,

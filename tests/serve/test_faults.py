@@ -205,10 +205,8 @@ async def test_a_server_that_crashes_for_good_ends() -> None:
 
 
 async def test_running_out_of_memory_ends_all_streams_as_a_dead_engine_does() -> None:
-    async with suffering("out_of_memory, tokens: 200") as http:
-        both = await asyncio.gather(
-            *(lines(http, {**STREAM, "max_tokens": 3000}) for _ in range(2))
-        )
+    async with suffering("out_of_memory, tokens: 200", step_ms=5) as http:
+        both = await asyncio.gather(*(lines(http, LONG) for _ in range(2)))
         for found in both:
             assert found[-2].decode().strip() == text("engine_dead.sse")
         assert (await whole(http))[0] == 200
