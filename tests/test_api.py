@@ -427,7 +427,7 @@ def test_a_stop_reaches_what_awaits_in_the_other_thread_and_a_second_one_too() -
         with follower.audience.stopping(stop):
             await asyncio.sleep(0.1)
             interrupt()
-            await asyncio.wait_for(done.wait(), 20)
+            await asyncio.wait_for(done.wait(), 60)
         return "ended"
 
     assert follower.apart(lambda: asyncio.run(work())) == "ended"
@@ -450,7 +450,7 @@ def test_a_stop_is_heard_in_the_middle_of_a_callback_too() -> None:
     async def work() -> str:
         done = asyncio.Event()
         with follower.audience.stopping(done.set):
-            await asyncio.wait_for(done.wait(), 10)
+            await asyncio.wait_for(done.wait(), 60)
         return "ended"
 
     before = gc.get_threshold()

@@ -33,13 +33,21 @@ def import_names(requirements: Iterable[str]) -> set[str]:
 def imports(folder: str) -> Iterator[tuple[str, str]]:
     """Yield each file of a folder with the top-level name of each absolute import in it."""
     for file in sorted((ROOT / folder).rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in statements(ast.parse(file.read_text())):
             if isinstance(node, ast.Import):
                 yield from (
                     (str(file.relative_to(ROOT)), alias.name.split(".")[0]) for alias in node.names
                 )
             elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
                 yield str(file.relative_to(ROOT)), node.module.split(".")[0]
+
+
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements of a tree; no expression imports anything."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
+            yield node
+            yield from statements(node)
 
 
 def strays(folder: str, allowed: set[str]) -> set[tuple[str, str]]:

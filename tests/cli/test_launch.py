@@ -54,11 +54,14 @@ def test_a_command_has_the_umask_of_the_user(
 # Says when it runs, notes SIGTERM, and takes its time to end.
 PATIENT = """
 import pathlib, signal, sys, time
-said = ["end"]
+said, words, until_s = ["end"], int(sys.argv[2]), time.monotonic() + 60
+asked = pathlib.Path(sys.argv[1] + ".asked")
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGTERM, lambda *_: said.insert(0, "term"))
 pathlib.Path(sys.argv[1]).write_text("begin")
-time.sleep(0.4)
+while time.monotonic() < until_s and (len(said) < words or not asked.exists()):
+    time.sleep(0.01)
+time.sleep(0.2)
 pathlib.Path(sys.argv[1]).write_text(" ".join(said))
 """
 
@@ -76,17 +79,18 @@ def test_a_command_that_is_asked_to_stop_ends_in_its_own_time(
     )  # also where the tests run under nohup
 
     def ask() -> None:
-        for _ in range(1000):
+        for _ in range(6_000):
             if note.exists() and note.read_text() == "begin":
                 break
             time.sleep(0.01)
         os.kill(os.getpid(), number)
+        note.with_name("note.asked").touch()
 
     asking = threading.Thread(target=ask)
     asking.start()
     try:
         with pytest.raises(InterruptError, match="was stopped"):
-            _finished([sys.executable, "-c", PATIENT, str(note)])
+            _finished([sys.executable, "-c", PATIENT, str(note), str(len(noted.split()))])
         assert signal.getsignal(number) is signal.default_int_handler
     finally:
         signal.signal(number, before)

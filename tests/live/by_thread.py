@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import pytest
 
 from agentload.live.reader import SocketReader, SocketStream
-from agentload.model.commands import Limits
-from tests.live.calls import MS
 from tests.live.scripted import Peer
 
 ON_LINUX = [
@@ -17,9 +15,6 @@ ON_LINUX = [
     pytest.mark.skipif(sys.platform != "linux", reason="only Linux has epoll"),
 ]
 BY_THREAD = pytest.mark.parametrize("read_path", ["thread"], indirect=True)
-PATIENT = Limits(
-    connect_ns=20_000 * MS, first_ns=20_000 * MS, idle_ns=20_000 * MS, total_ns=60_000 * MS
-)
 
 
 @dataclass

@@ -8,12 +8,24 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 STREAM = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: "
     b"chunked\r\n\r\n"
 )
 END = b"0\r\n\r\n"
+
+
+def unread_bytes(port: int) -> int:
+    """Return how many bytes wait in the kernel at our ends of connections to a port."""
+    there = f"0100007F:{port:04X}"
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    return sum(
+        int(fields[4].partition(":")[2], 16)
+        for fields in map(str.split, lines)
+        if fields[2] == there
+    )
 
 
 @dataclass
@@ -62,6 +74,13 @@ class Peer:
         await self.send(STREAM)
         await self.events(*good(tokens))
         await self.send(END)
+
+    async def taken(self) -> None:
+        """Wait until the client has read what was sent to it."""
+        port = self.writer.get_extra_info("sockname")[1]
+        async with asyncio.timeout(60):
+            while unread_bytes(port):  # noqa: ASYNC110  # the kernel announces it to nobody
+                await asyncio.sleep(0.001)
 
     async def hang(self) -> None:
         """Say nothing until the client hangs up."""

@@ -48,6 +48,13 @@ def send(name: str) -> Send:
     )
 
 
+async def cooked(caller: PromptCaller, *sessions: str) -> None:
+    """Wait until the prompts of these sessions are ready."""
+    async with asyncio.timeout(60):
+        while not {("a", session) for session in sessions} <= set(caller._last):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
 @pytest.mark.loopback
 async def test_nothing_is_kept_of_calls_that_are_cancelled_before_they_go_or_after() -> None:
     async def drips(peer: Peer) -> None:
@@ -64,7 +71,7 @@ async def test_nothing_is_kept_of_calls_that_are_cancelled_before_they_go_or_aft
             call = replace(CALL, session=name)
             caller.prepare(Prepare(request_id=name, call=call, arm="a", salt="salt"))
             if name == "cooked":
-                await asyncio.sleep(0.01)
+                await cooked(caller, "cooked")
                 assert caller._last_bytes > 0
         for name in ("cooked", "raw"):
             caller.cancel(Cancel(request_id=name))
@@ -117,7 +124,7 @@ async def test_a_call_that_may_come_is_made_ready_without_a_connection_and_dropp
             caller.prepare(
                 Prepare(request_id=name, call=call, arm="a", salt="salt", connects=False)
             )
-        await asyncio.sleep(0.02)
+        await cooked(caller, "comes", "never comes")
         assert (sorted(caller._last), server.connections) == (
             [("a", "comes"), ("a", "never comes")],
             0,
@@ -178,7 +185,7 @@ async def test_prompts_beyond_the_limit_are_dropped_and_rendered_again_when_they
             caller.prepare(
                 Prepare(request_id=name, call=call, arm="a", salt="salt", connects=False)
             )
-        await asyncio.sleep(0.02)
+        await cooked(caller, "second")
         assert list(caller._last) == [("a", "second")]
         _, digest = await caller.call(send("first"), lambda _: None)
         assert list(caller._last) == [("a", "first")]

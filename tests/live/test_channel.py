@@ -48,11 +48,11 @@ async def test_bytes_are_stamped_between_their_writing_and_their_reading(
     before_ns = time.monotonic_ns()
     theirs.sendall(b"hello")
     written_ns = time.monotonic_ns()
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.1)
     at_ns, data = await arrived(channel)
     assert (data, channel.unstamped_reads) == (b"hello", 0)
-    assert before_ns - 1_000 <= at_ns <= written_ns + 10_000_000
-    assert at_ns < time.monotonic_ns() - 10_000_000
+    assert before_ns - 1_000 <= at_ns <= written_ns + 50_000_000
+    assert at_ns < time.monotonic_ns() - 50_000_000
 
 
 async def test_the_stamp_of_a_write_is_that_of_its_last_byte(
@@ -66,8 +66,9 @@ async def test_the_stamp_of_a_write_is_that_of_its_last_byte(
     half_ns = time.monotonic_ns()
     loop = asyncio.get_running_loop()
     received = await loop.run_in_executor(None, _drained, theirs, len(body) + 4)
-    await asyncio.sleep(0.01)
-    sent_ns = channel.sent_ns()
+    async with asyncio.timeout(60):
+        while (sent_ns := channel.sent_ns()) is None:  # noqa: ASYNC110  # the kernel tells it at the last byte
+            await asyncio.sleep(0.001)
     assert received == len(body) + 4
     assert channel.is_sent_stamped
     assert sent_ns is not None

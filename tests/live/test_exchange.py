@@ -14,7 +14,7 @@ from agentload.live.hub import Hub
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireRequest
 from agentload.model.commands import Limits
-from tests.live.calls import MS, request
+from tests.live.calls import hasty, request
 from tests.live.hostility import DONE, body, event
 from tests.live.scripted import END, STREAM, Peer, good, serving, token
 
@@ -65,9 +65,7 @@ async def test_what_is_shared_is_whole_again_when_all_calls_are_over() -> None:
         else:
             await peer.hang()
 
-    limits = Limits(
-        connect_ns=5_000 * MS, first_ns=5_000 * MS, idle_ns=300 * MS, total_ns=5_000 * MS
-    )
+    limits = hasty("idle")
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         outcomes = [await wire.call(request(number, limits=limits)) for number in range(3)]
         assert wire._reception.memory.left_bytes == Memory().left_bytes

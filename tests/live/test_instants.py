@@ -8,7 +8,7 @@ import pytest
 
 from agentload.live.target import Target
 from agentload.live.wire import Wire
-from tests.live.calls import MS, request
+from tests.live.calls import MS, in_time, passed, request
 from tests.live.scripted import Peer, Scripted, serving
 
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
@@ -19,13 +19,17 @@ async def good_answer(peer: Peer) -> None:
 
 
 async def test_a_call_leaves_at_its_instant_on_a_connection_that_was_opened_before() -> None:
-    async with serving(good_answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
-        released_ns = time.monotonic_ns() + 30 * MS
-        outcome = await wire.call(replace(request(), released_ns=released_ns))
-    assert outcome.status == "ok"
-    assert outcome.opened_ns is not None
-    assert outcome.sent_ns is not None
-    assert outcome.opened_ns < released_ns <= outcome.sent_ns
+    async def attempt(lead_ms: int) -> bool:
+        async with serving(good_answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+            released_ns = time.monotonic_ns() + lead_ms * MS
+            outcome = await wire.call(replace(request(), released_ns=released_ns))
+        assert outcome.status == "ok"
+        assert outcome.opened_ns is not None
+        assert outcome.sent_ns is not None
+        assert released_ns <= outcome.sent_ns
+        return outcome.opened_ns < released_ns
+
+    await in_time(attempt)
 
 
 async def connected(server: Scripted) -> None:
@@ -34,29 +38,36 @@ async def connected(server: Scripted) -> None:
         await asyncio.sleep(0.005)
 
 
-async def passed(instant_ns: int) -> None:
-    """Wait until an instant is over."""
-    await asyncio.sleep(max(0, instant_ns - time.monotonic_ns()) / 1e9 + 0.02)
-
-
 async def test_a_call_that_is_cancelled_ahead_of_its_instant_never_leaves() -> None:
-    async with serving(good_answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
-        instant_ns = time.monotonic_ns() + 1_000 * MS
-        calling = asyncio.create_task(wire.call(replace(request(), released_ns=instant_ns)))
-        await connected(server)
-        wire.cancel("r0")
-        outcome = await calling
-        await passed(instant_ns)
-        assert server.requests == []
-    assert (outcome.status, outcome.sent_ns) == ("cancelled", None)
+    async def attempt(lead_ms: int) -> bool:
+        async with serving(good_answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+            instant_ns = time.monotonic_ns() + lead_ms * MS
+            calling = asyncio.create_task(wire.call(replace(request(), released_ns=instant_ns)))
+            await connected(server)
+            wire.cancel("r0")
+            if time.monotonic_ns() >= instant_ns:
+                return False
+            outcome = await calling
+            await passed(instant_ns)
+            assert server.requests == []
+        assert (outcome.status, outcome.sent_ns) == ("cancelled", None)
+        return True
+
+    await in_time(attempt)
 
 
 async def test_a_wire_that_closes_ahead_of_an_instant_sends_nothing() -> None:
-    async with serving(good_answer) as server:
-        async with Wire([Target(arm="a", url=server.url)]) as wire:
-            instant_ns = time.monotonic_ns() + 1_000 * MS
-            calling = asyncio.create_task(wire.call(replace(request(), released_ns=instant_ns)))
-            await connected(server)
-        assert (await calling).status == "stopped"
-        await passed(instant_ns)
-        assert server.requests == []
+    async def attempt(lead_ms: int) -> bool:
+        async with serving(good_answer) as server:
+            async with Wire([Target(arm="a", url=server.url)]) as wire:
+                instant_ns = time.monotonic_ns() + lead_ms * MS
+                calling = asyncio.create_task(wire.call(replace(request(), released_ns=instant_ns)))
+                await connected(server)
+            if time.monotonic_ns() >= instant_ns:
+                return False
+            assert (await calling).status == "stopped"
+            await passed(instant_ns)
+            assert server.requests == []
+        return True
+
+    await in_time(attempt)

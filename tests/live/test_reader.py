@@ -2,12 +2,14 @@
 
 import asyncio
 import errno
+import fcntl
 import socket
-import threading
+import sys
+import termios
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -22,24 +24,26 @@ from agentload.live.stamps import StampClock
 from agentload.live.target import Target
 from agentload.live.tls import context
 from agentload.live.wire import Wire
-from tests.live.by_thread import BY_THREAD, ON_LINUX, PATIENT, Watched, answer_well
-from tests.live.calls import MS, request
+from tests.live.by_thread import BY_THREAD, ON_LINUX, Watched, answer_well
+from tests.live.calls import MS, PATIENT, request
 from tests.live.certificates import Certificates
 from tests.live.hostility import event
-from tests.live.scripted import END, STREAM, good, serving, token
+from tests.live.late import Hold
+from tests.live.scripted import END, STREAM, good, serving, token, unread_bytes
 
 pytestmark = ON_LINUX
 
 
-def unread_bytes(port: int) -> int:
-    """Return how many bytes wait in the kernel at our ends of connections to a port."""
-    there = f"0100007F:{port:04X}"
-    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    return sum(
-        int(fields[4].partition(":")[2], 16)
-        for fields in map(str.split, lines)
-        if fields[2] == there
-    )
+def unread(ours: socket.socket) -> int:
+    """Return how many bytes the kernel has that nobody read."""
+    return int.from_bytes(fcntl.ioctl(ours, termios.FIONREAD, b"\0" * 4), sys.byteorder)
+
+
+def await_read(ours: socket.socket) -> None:
+    """Wait until the thread has read all that came, and do not turn the loop."""
+    until_s = time.monotonic() + 60
+    while unread(ours) and time.monotonic() < until_s:
+        time.sleep(0.001)
 
 
 @pytest.mark.usefixtures("read_path")
@@ -48,11 +52,6 @@ async def test_only_the_thread_gives_each_chunk_its_own_stamp_while_python_is_he
     read_path: ReadPath, scheme: str, certificates: Certificates
 ) -> None:
     tokens = 25
-    is_held, is_over = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        is_held.set()
-        is_over.wait(60)
 
     def serve(listening: socket.socket) -> None:
         peer, _ = listening.accept()
@@ -62,15 +61,14 @@ async def test_only_the_thread_gives_each_chunk_its_own_stamp_while_python_is_he
         with peer:
             peer.recv(65536)
             peer.sendall(STREAM)
-            loop.call_soon_threadsafe(hold)
-            is_held.wait(60)
+            hold = Hold(loop)
             for payload in good(tokens):
                 sent = event(payload if isinstance(payload, dict) else b"[DONE]")
                 peer.sendall(b"%x\r\n%b\r\n" % (len(sent), sent))
                 # Only the thread reads meanwhile, however late this machine lets it.
                 while read_path == "thread" and unread_bytes(listening.getsockname()[1]):
                     time.sleep(0.001)
-            is_over.set()
+            hold.over()
             peer.sendall(END)
 
     loop = asyncio.get_running_loop()
@@ -80,7 +78,7 @@ async def test_only_the_thread_gives_each_chunk_its_own_stamp_while_python_is_he
         trusted = context(authority=certificates.authority) if scheme == "https" else None
         async with Wire([Target(arm="a", url=url, tls=trusted)]) as wire:
             await wire.ready("a", "s")
-            outcome = await wire.call(request(limits=PATIENT, tokens=tokens))
+            outcome = await wire.call(request(tokens=tokens))
         await served
     assert (outcome.status, outcome.stamp_source) == ("ok", "kernel")
     assert outcome.coalesced_reads is not None
@@ -95,15 +93,14 @@ async def test_a_server_that_floods_is_not_read_until_what_it_sent_was_taken(
     watched: Watched,
 ) -> None:
     stream = watched.stream
-    sent = 0
-    for _ in range(50):
-        await asyncio.sleep(0.002)
-        try:
-            while True:
-                sent += watched.theirs.send(b"x" * 8192)
-        except BlockingIOError:
-            pass
-    assert watched.woken.is_set()
+    sent = looks = 0
+    async with asyncio.timeout(60):
+        while looks < 50 or not watched.woken.is_set() or sent - unread(watched.ours) < 32 << 10:
+            await asyncio.sleep(0.002)
+            looks += 1
+            with suppress(BlockingIOError):
+                while True:
+                    sent += watched.theirs.send(b"x" * 8192)
     before = sent
     received = sum(len(data) for _, _, data in stream.take())
     assert 32 << 10 <= received <= BYTES
@@ -121,15 +118,15 @@ async def test_a_slow_stream_is_told_of_some_reads_at_a_time_and_within_a_second
 ) -> None:
     watched.stream.expect(1000, is_eager=False)
     watched.theirs.send(STREAM)
-    for _ in range(30):  # never silent for long
-        await asyncio.sleep(0.1)
-        if watched.woken.is_set():
-            break
-        watched.theirs.send(b"1\r\nx\r\n")
-    assert watched.woken.is_set()
-    reads = watched.stream.take()
-    assert reads[0][2] == STREAM
-    assert len(reads) > 3
+    tellings: list[list[bytes]] = []
+    async with asyncio.timeout(60):
+        while not tellings or len(tellings[-1]) <= 3:  # where this process stood still
+            while not watched.woken.is_set():  # never silent for long
+                await asyncio.sleep(0.1)
+                watched.theirs.send(b"1\r\nx\r\n")
+            watched.woken.clear()
+            tellings.append([data for _, _, data in watched.stream.take()])
+    assert tellings[0][0] == STREAM
 
 
 @BY_THREAD
@@ -165,13 +162,13 @@ async def test_reads_come_in_order_with_an_end_and_a_failure_comes_last(
                 with theirs:
                     for number in range(3):
                         theirs.sendall(b"%d" % number)
-                        await asyncio.wait_for(woken.wait(), 10)
+                        await asyncio.wait_for(woken.wait(), 60)
                         woken.clear()
                         found += [data for _, _, data in stream.take()]
                     if not ends_well:
                         ours.send(b"unread, so that the close is a reset")
                         await asyncio.sleep(0.05)
-                await asyncio.wait_for(woken.wait(), 10)
+                await asyncio.wait_for(woken.wait(), 60)
                 if ends_well:
                     found += [data for _, _, data in stream.take()]
                     assert found == [b"0", b"1", b"2", b""]
@@ -185,6 +182,7 @@ async def test_reads_come_in_order_with_an_end_and_a_failure_comes_last(
 async def test_what_was_read_and_not_taken_is_there_after_leaving(watched: Watched) -> None:
     reader, ours, stream = watched.reader, watched.ours, watched.stream
     watched.theirs.send(b"late")
+    await_read(ours)
     await asyncio.sleep(0.05)
     reader.leave(ours.fileno())
     watched.theirs.send(b"later")
@@ -276,7 +274,7 @@ async def test_all_but_the_head_of_a_stream_is_looked_at_at_once(
     watched: Watched, data: bytes, is_urgent: object
 ) -> None:
     watched.theirs.send(data)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (reads := watched.stream.take()):  # noqa: ASYNC110  # nobody announces a silent read
             await asyncio.sleep(0.001)
     assert [each for _, _, each in reads] == [data]
@@ -301,7 +299,7 @@ async def test_one_mistake_of_a_callback_makes_nobody_deaf(socket_reader: Socket
         # a default is no parameter
         socket_reader.watch(ours.fileno(), lambda number=number: callback(number))  # type: ignore[misc]
         theirs.send(b"no head of a stream")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while sorted(heard) != [1, 2]:  # noqa: ASYNC110  # what is heard is not ours to announce
             await asyncio.sleep(0.01)
     assert [type(mistake) for mistake in mistakes] == [ZeroDivisionError]
@@ -315,9 +313,12 @@ async def test_one_mistake_of_a_callback_makes_nobody_deaf(socket_reader: Socket
 async def test_streams_that_are_never_silent_leave_the_loop_its_turns(
     socket_reader: SocketReader,
 ) -> None:
+    called = 0
     pairs = [socket.socketpair() for _ in range(40)]
 
     def callback(number: int) -> None:
+        nonlocal called
+        called += 1
         streams[number].take()
         time.sleep(0.001)
 
@@ -328,18 +329,19 @@ async def test_streams_that_are_never_silent_leave_the_loop_its_turns(
     ]
     for stream in streams:
         stream.expect(1000, is_eager=True)
-    turns = 0
-    until_s = time.monotonic() + 0.5
-    while time.monotonic() < until_s:
-        for _, theirs in pairs:
-            theirs.send(b"x")
-        await asyncio.sleep(0)
-        turns += 1
+    in_a_turn: list[int] = []
+    async with asyncio.timeout(60):
+        while sum(in_a_turn) < 400:
+            for _, theirs in pairs:
+                theirs.send(b"x")
+            before = called
+            await asyncio.sleep(0)
+            in_a_turn.append(called - before)
     socket_reader.close()
     for pair in pairs:
         for each in pair:
             each.close()
-    assert turns > 10  # each with some callbacks, where all that wait would take 40 ms
+    assert max(in_a_turn) < len(pairs)  # some callbacks, where all that wait would take 40 ms
 
 
 @BY_THREAD
@@ -352,11 +354,12 @@ async def test_an_answer_that_ended_goes_before_reads_that_can_wait(
         stream = socket_reader.watch(ours.fileno(), partial(heard.append, number))
         stream.expect(17, is_eager=False)  # be told of the first read, as an end is near
         theirs.send(STREAM)
-        time.sleep(0.005)  # in which the thread reads it, and Python does not turn  # noqa: ASYNC251
-    pairs[7][1].send(END)
-    pairs[3][1].send(END)
+        await_read(ours)
+    for number in (7, 3):
+        pairs[number][1].send(END)
+        await_read(pairs[number][0])
     time.sleep(0.05)  # noqa: ASYNC251  # as if Python were busy
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(heard) < len(pairs):  # noqa: ASYNC110  # what is heard is not ours to announce
             await asyncio.sleep(0.001)
     assert sorted(heard[:2]) == [3, 7]
@@ -378,15 +381,15 @@ async def test_a_call_whose_socket_cannot_be_watched_fails_alone(
         monkeypatch.setattr(wire._hub, "watch", full)
         if wire._hub.path == "thread":
             monkeypatch.setattr(wire._hub, "send", full)
-        soon = replace(request(limits=PATIENT), released_ns=wire.clock.now_ns() + 50 * MS)
-        async with asyncio.timeout(10):
+        soon = replace(request(), released_ns=wire.clock.now_ns() + 50 * MS)
+        async with asyncio.timeout(60):
             outcome = await wire.call(soon)
         assert outcome.status == "reset"
         assert (outcome.done_ns or 0) >= soon.released_ns
         assert "No space left on device" in (outcome.error or "")
         monkeypatch.undo()
-        async with asyncio.timeout(10):
-            assert (await wire.call(request(limits=PATIENT))).status == "ok"
+        async with asyncio.timeout(60):
+            assert (await wire.call(request())).status == "ok"
 
 
 @BY_THREAD

@@ -16,8 +16,8 @@ from agentload.live.hub import ReadPath
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireRequest
 from agentload.model.commands import Outcome
-from tests.live.by_thread import BY_THREAD, ON_LINUX, PATIENT
-from tests.live.calls import MS, request
+from tests.live.by_thread import BY_THREAD, ON_LINUX
+from tests.live.calls import MS, PATIENT, request
 from tests.live.hostility import DONE, TOKENS, event
 from tests.live.scripted import END, STREAM, Peer, good, serving, token, usage
 
@@ -132,7 +132,7 @@ async def outcome_of(
     port = server.sockets[0].getsockname()[1]
     async with server, Wire([Target(arm="a", url=f"http://127.0.0.1:{port}/v1")]) as wire:
         assert wire.facts().read_path == path
-        called = request(limits=PATIENT, tokens=5)
+        called = request(tokens=5)
         called = replace(called, released_ns=called.released_ns + ahead_ms * MS)
         outcome = await wire.call(called)
         assert outcome.sent_ns is not None
@@ -157,10 +157,7 @@ def compared(
 
 
 @BY_THREAD
-@settings(
-    max_examples=200,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(pieces=answers(), data=st.data())
 def test_an_answer_in_any_pieces_has_the_same_outcome_on_both_paths(
     monkeypatch: pytest.MonkeyPatch,

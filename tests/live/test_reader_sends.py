@@ -13,8 +13,8 @@ from agentload.live.reader import SocketReader
 from agentload.live.target import Target
 from agentload.live.tls import context
 from agentload.live.wire import Wire, WireRequest
-from tests.live.by_thread import BY_THREAD, ON_LINUX, PATIENT, answer_well
-from tests.live.calls import MS, request
+from tests.live.by_thread import BY_THREAD, ON_LINUX, answer_well
+from tests.live.calls import MS, in_time, passed, request
 from tests.live.certificates import Certificates
 from tests.live.hostility import event
 from tests.live.scripted import END, STREAM, Peer, good, serving
@@ -49,9 +49,11 @@ class Arrivals:
 
 def ahead(wire: Wire, number: int, ahead_ms: int, body: bytes = b"{}") -> WireRequest:
     due_ns = wire.clock.now_ns() + ahead_ms * MS
-    return replace(request(number, limits=PATIENT, body=(body,)), released_ns=due_ns)
+    return replace(request(number, body=(body,)), released_ns=due_ns)
 
 
+@pytest.mark.slow
+@pytest.mark.alone  # how late a request leaves is what it measures
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_only_the_thread_sends_what_is_known_ahead_in_time_while_python_is_held(
     read_path: ReadPath, scheme: str, certificates: Certificates
@@ -100,37 +102,53 @@ async def test_calls_sent_at_their_instants_share_a_connection_and_have_stamps_o
 
 
 async def test_a_call_cancelled_before_its_instant_is_never_sent(read_path: ReadPath) -> None:
-    async with serving(answer_well) as server, Wire([Target(arm="a", url=server.url)]) as wire:
-        assert (await wire.call(ahead(wire, 1, 20))).status == "ok"
-        called = asyncio.create_task(wire.call(ahead(wire, 2, 500)))
-        await asyncio.sleep(0.03)
-        wire.cancel("r2")
-        outcome = await called
-        assert (outcome.status, outcome.sent_ns) == ("cancelled", None)
-        await asyncio.sleep(0.55)
-        assert len(server.requests) == 1
-        assert (await wire.call(ahead(wire, 3, 20))).status == "ok"
-        assert (len(server.requests), server.connections) == (2, 2)
+    async def attempt(lead_ms: int) -> bool:
+        async with serving(answer_well) as server, Wire([Target(arm="a", url=server.url)]) as wire:
+            assert (await wire.call(ahead(wire, 1, 20))).status == "ok"
+            call = ahead(wire, 2, lead_ms)
+            called = asyncio.create_task(wire.call(call))
+            await asyncio.sleep(0.03)
+            wire.cancel("r2")
+            if time.monotonic_ns() >= call.released_ns:
+                return False
+            outcome = await called
+            assert (outcome.status, outcome.sent_ns) == ("cancelled", None)
+            await passed(call.released_ns)
+            assert len(server.requests) == 1
+            assert (await wire.call(ahead(wire, 3, 20))).status == "ok"
+            assert (len(server.requests), server.connections) == (2, 2)
+        return True
+
+    await in_time(attempt)
 
 
 async def test_a_wire_that_closes_before_an_instant_sends_nothing(read_path: ReadPath) -> None:
-    async with serving(answer_well) as server:
-        async with Wire([Target(arm="a", url=server.url)]) as wire:
-            called = asyncio.create_task(wire.call(ahead(wire, 1, 400)))
-            await asyncio.sleep(0.03)
-        outcome = await called
-        assert (outcome.status, outcome.sent_ns) == ("stopped", None)
-        await asyncio.sleep(0.45)
-        assert server.requests == []
+    async def attempt(lead_ms: int) -> bool:
+        async with serving(answer_well) as server:
+            async with Wire([Target(arm="a", url=server.url)]) as wire:
+                call = ahead(wire, 1, lead_ms)
+                called = asyncio.create_task(wire.call(call))
+                await asyncio.sleep(0.03)
+            if time.monotonic_ns() >= call.released_ns:
+                return False
+            outcome = await called
+            assert (outcome.status, outcome.sent_ns) == ("stopped", None)
+            await passed(call.released_ns)
+            assert server.requests == []
+        return True
+
+    await in_time(attempt)
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
 async def test_a_kept_connection_that_ends_before_an_instant_is_found_at_the_instant(
     read_path: ReadPath, *, is_broken: bool
 ) -> None:
+    waits = asyncio.Event()
+
     async def answer(peer: Peer) -> None:
         await peer.answer(3)
-        await asyncio.sleep(0.3)
+        await waits.wait()
         if is_broken:
             peer.reset()
         else:
@@ -139,7 +157,10 @@ async def test_a_kept_connection_that_ends_before_an_instant_is_found_at_the_ins
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         assert (await wire.call(ahead(wire, 1, 0))).status == "ok"
         called = ahead(wire, 2, 700)
-        outcome = await wire.call(called)
+        calling = asyncio.create_task(wire.call(called))
+        await asyncio.sleep(0)  # it takes the connection that was kept
+        waits.set()
+        outcome = await calling
         assert outcome.status == "reset"
         assert outcome.done_ns is not None
         assert outcome.done_ns >= called.released_ns
@@ -152,17 +173,25 @@ async def test_requests_leave_in_the_order_of_their_instants(
     socket_reader: SocketReader, both_ends: tuple[socket.socket, socket.socket]
 ) -> None:
     ours, theirs = both_ends
-    now_ns = time.monotonic_ns()
     files = [os.dup(ours.fileno()) for _ in range(200)]
     order = [number * 77 % 200 for number in range(200)]
-    for number in order:
-        at_ns = now_ns + (600 + number) * MS // 2
-        socket_reader.send(files[number], lambda: None, [b"%03d" % number], at_ns)
-    found = b""
-    async with asyncio.timeout(10):
-        while len(found) < 600:
-            found += await asyncio.get_running_loop().sock_recv(theirs, 1024)
-    assert found == b"".join(b"%03d" % number for number in range(200))
+
+    async def attempt(lead_ms: int) -> bool:
+        first_ns = time.monotonic_ns() + lead_ms * MS
+        for number in order:
+            at_ns = first_ns + number * MS // 2
+            socket_reader.send(files[number], lambda: None, [b"%03d" % number], at_ns)
+        are_ahead = time.monotonic_ns() < first_ns
+        found = b""
+        async with asyncio.timeout(60):
+            while len(found) < 600:
+                found += await asyncio.get_running_loop().sock_recv(theirs, 1024)
+        for file in files:
+            socket_reader.leave(file)
+        assert not are_ahead or found == b"".join(b"%03d" % number for number in range(200))
+        return are_ahead
+
+    await in_time(attempt)
     socket_reader.close()
     for file in files:
         os.close(file)
@@ -175,5 +204,5 @@ async def test_a_connection_that_fails_before_any_answer_keeps_its_send_stamp() 
         peer.reset()
 
     async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
-        assert (await wire.call(request(limits=PATIENT))).status == "reset"
+        assert (await wire.call(request())).status == "reset"
         assert wire.facts().unstamped_sends == 0

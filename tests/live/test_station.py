@@ -44,7 +44,7 @@ async def test_a_callback_that_fails_ends_what_is_measured_and_is_not_printed(
     fails: Callable[[], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
     async def measured() -> None:
-        async with asyncio.timeout(30), station(job(tuple), lambda _: None):
+        async with asyncio.timeout(60), station(job(tuple), lambda _: None):
             for _ in range(3):
                 asyncio.get_running_loop().call_soon(fails)
             await asyncio.sleep(10)
@@ -83,7 +83,7 @@ async def test_keys_that_expire_are_asked_for_again_while_connections_stay(
         async with station(job(targets, renews_keys=True), lambda _: None):
             (wire,) = opened
             await wire.call(request(1))
-            await asyncio.wait_for(renewed.wait(), 20)
+            await asyncio.wait_for(renewed.wait(), 60)
             await wire.call(request(2))
         assert [each.headers["authorization"] for each in server.requests] == [
             "Bearer first",

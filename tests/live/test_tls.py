@@ -1,9 +1,6 @@
 import asyncio
-import json
 import socket
 import sys
-import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,18 +12,12 @@ from agentload.live.hub import ReadPath
 from agentload.live.target import Target
 from agentload.live.tls import context
 from agentload.live.wire import Wire, WireFacts
-from agentload.model.commands import Limits
-from tests.live.calls import MS, request
+from tests.live.calls import MS, hasty, request
 from tests.live.certificates import Certificates
-from tests.live.scripted import END, STREAM, Peer, good, serving
+from tests.live.late import written_to_a_late_reader
+from tests.live.scripted import Peer, serving
 
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
-patient = partial(
-    request,
-    limits=Limits(
-        connect_ns=20_000 * MS, first_ns=20_000 * MS, idle_ns=20_000 * MS, total_ns=30_000 * MS
-    ),
-)
 
 
 async def good_answer(peer: Peer) -> None:
@@ -41,7 +32,7 @@ async def test_a_stream_over_tls_is_read_and_its_connection_used_again(
         serving(good_answer, tls=certificates.server_context()) as server,
         Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
     ):
-        outcomes = [await wire.call(patient(number, body=(b"x" * 300_000,))) for number in range(2)]
+        outcomes = [await wire.call(request(number, body=(b"x" * 300_000,))) for number in range(2)]
     assert [(outcome.status, outcome.output_tokens) for outcome in outcomes] == [
         ("ok", 3),
         ("ok", 3),
@@ -58,21 +49,13 @@ async def test_a_stream_over_tls_is_read_and_its_connection_used_again(
 async def test_a_late_reader_does_not_move_the_stamps_of_tls_records(
     certificates: Certificates,
 ) -> None:
-    written_ns: list[int] = []
     server_side = certificates.server_context()
 
-    def serve(listening: socket.socket) -> None:
+    def serve(listening: socket.socket) -> list[tuple[int, int]]:
         peer, _ = listening.accept()
         peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with server_side.wrap_socket(peer, server_side=True) as secure:
-            secure.recv(65536)
-            secure.sendall(STREAM)
-            for payload in good(2)[:2]:
-                event = f"data: {json.dumps(payload)}\n\n".encode()
-                written_ns.append(time.monotonic_ns())
-                secure.sendall(b"%x\r\n%b\r\n" % (len(event), event))
-                time.sleep(0.05)
-            secure.sendall(END)
+            return written_to_a_late_reader(secure, loop)
 
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -83,14 +66,12 @@ async def test_a_late_reader_does_not_move_the_stamps_of_tls_records(
             tls=context(authority=certificates.authority),
         )
         async with Wire([target]) as wire:
-            await wire.ready("a", "s")
-            loop.call_later(0.04, time.sleep, 0.04)
-            outcome = await wire.call(patient())
-        await serving_it
+            outcome = await wire.call(request())
+        written_ns = await serving_it
     assert outcome.chunks is not None
     assert [
-        abs(stamp - truth) < 10 * MS
-        for stamp, truth in zip(outcome.chunks.ns(), written_ns, strict=True)
+        before - MS <= stamp <= after
+        for stamp, (before, after) in zip(outcome.chunks.ns(), written_ns, strict=True)
     ] == [True, True]
 
 
@@ -104,7 +85,7 @@ async def test_a_client_certificate_is_shown(certificates: Certificates) -> None
         serving(good_answer, tls=certificates.server_context(asks_client=True)) as server,
         Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
     ):
-        assert (await wire.call(patient())).status == "ok"
+        assert (await wire.call(request())).status == "ok"
 
 
 async def test_a_server_that_wants_a_client_certificate_and_gets_none_is_a_broken_connection(
@@ -115,7 +96,7 @@ async def test_a_server_that_wants_a_client_certificate_and_gets_none_is_a_broke
         serving(good_answer, tls=certificates.server_context(asks_client=True)) as server,
         Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
     ):
-        outcome = await wire.call(patient())
+        outcome = await wire.call(request())
     assert outcome.status == "reset"
 
 
@@ -125,7 +106,7 @@ async def test_a_server_of_an_unknown_authority_is_refused(certificates: Certifi
         Wire([Target(arm="a", url=server.url)]) as wire,
     ):
         # The first use of the system's authorities reads them, which takes a busy machine a while.
-        outcome = await wire.call(patient())
+        outcome = await wire.call(request())
     assert outcome.status == "refused"
     assert outcome.error is not None
     assert f"SSLCertVerificationError with 127.0.0.1:{server.port}: " in outcome.error
@@ -143,7 +124,7 @@ async def test_a_certificate_that_has_expired_or_is_another_servers_is_refused(
         serving(good_answer, tls=certificates.server_context(name=name)) as server,
         Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
     ):
-        outcome = await wire.call(patient())
+        outcome = await wire.call(request())
     assert (outcome.status, why in (outcome.error or ""), server.requests) == (
         "refused",
         True,
@@ -159,12 +140,12 @@ async def test_a_certificate_that_expires_meanwhile_refuses_new_connections_and_
         serving(good_answer, tls=server_side) as server,
         Wire([Target(arm="a", url=server.url, tls=trusted)]) as wire,
     ):
-        statuses = [(await wire.call(patient(0, session="s"))).status]
+        statuses = [(await wire.call(request(0, session="s"))).status]
         server_side.load_cert_chain(
             certificates.certificate("expired"), certificates.key("expired")
         )
         kept, new = [
-            await wire.call(patient(number, session=session))
+            await wire.call(request(number, session=session))
             for number, session in ((1, "s"), (2, "t"))
         ]
     assert [*statuses, kept.status, new.status] == ["ok", "ok", "refused"]
@@ -193,7 +174,7 @@ async def test_verification_can_be_turned_off(certificates: Certificates) -> Non
         serving(good_answer, tls=certificates.server_context()) as server,
         Wire([Target(arm="a", url=server.url, tls=context(verify=False))]) as wire,
     ):
-        assert (await wire.call(patient())).status == "ok"
+        assert (await wire.call(request())).status == "ok"
 
 
 async def test_a_plain_server_behind_an_https_url_is_not_waited_for() -> None:
@@ -201,7 +182,7 @@ async def test_a_plain_server_behind_an_https_url_is_not_waited_for() -> None:
         serving(good_answer) as server,
         Wire([Target(arm="a", url=server.url.replace("http:", "https:"))]) as wire,
     ):
-        outcome = await wire.call(request())
+        outcome = await wire.call(request(limits=hasty("connect")))
     # The server waits for the end of a head that a TLS greeting does not have.
     assert (outcome.status, server.requests) == ("connect_timeout", [])
 
@@ -248,7 +229,7 @@ async def test_tls_goes_through_the_tunnel_of_a_proxy(certificates: Certificates
             proxy=f"http://me:pw@127.0.0.1:{proxy.port}",
         )
         async with Wire([target]) as wire:
-            outcome = await wire.call(patient())
+            outcome = await wire.call(request())
     assert outcome.status == "ok"
     assert proxy.requests[0].line == f"CONNECT 127.0.0.1:{server.port} HTTP/1.1"
     assert proxy.requests[0].headers["proxy-authorization"] == "Basic bWU6cHc="
@@ -261,7 +242,7 @@ async def test_a_plain_call_goes_to_the_proxy_with_its_whole_url() -> None:
             arm="a", url="http://far.invalid:8000/v1", proxy=f"http://127.0.0.1:{proxy.port}"
         )
         async with Wire([target]) as wire:
-            outcome = await wire.call(patient())
+            outcome = await wire.call(request())
     assert (outcome.status, proxy.requests[0].line) == (
         "ok",
         "POST http://far.invalid:8000/v1/chat/completions HTTP/1.1",
@@ -278,7 +259,7 @@ async def test_a_proxy_that_denies_the_tunnel_refuses() -> None:
             [Target(arm="a", url="https://far.invalid/v1", proxy=f"http://127.0.0.1:{proxy.port}")]
         ) as wire,
     ):
-        outcome = await wire.call(patient())
+        outcome = await wire.call(request())
     assert (outcome.status, outcome.error) == (
         "refused",
         "the proxy refused the tunnel: HTTP/1.1 407 Proxy Authentication Required",

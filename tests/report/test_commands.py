@@ -25,7 +25,7 @@ from agentload.report.parts import Made, RunFacts, Served
 from agentload.run.files import read_traces
 from agentload.study.argv import build_study
 from agentload.study.change import extend, given_pairs
-from agentload.study.kinds import DEFAULT_TASKS, Probe, Replay, Study, Sweep
+from agentload.study.kinds import DEFAULT_TASKS, Ask, Probe, Replay, Study, Sweep
 from agentload.study.parts import Live, TraceRef, Virtual
 from tests.report import sample
 from tests.study.studies import of_command, studies
@@ -177,7 +177,13 @@ def test_no_command_line_refuses_what_is_suggested(
     )
     assert not refused(command)
     is_beside = isinstance(step, steps.CapacitySearch | steps.Lengths | steps.Questions)
-    assert ("--into r" in command) == (joins and is_beside)
+    asks_more = (
+        isinstance(run, Ask)
+        and isinstance(step, steps.Questions)
+        and not run.screen
+        and step.aa in (None, run.aa)
+    )
+    assert ("--into r" in command) == (asks_more or (joins and is_beside))
     if not isinstance(step, steps.Calibrate | steps.ArmsFile) and not command.startswith(
         "agentload endpoints init"
     ):

@@ -297,7 +297,7 @@ async def test_a_stop_ends_the_wait_for_a_dead_server(
         await is_lost.wait()
         await asyncio.sleep(0.05)
         leg.stop()
-        ended = await asyncio.wait_for(task, 20.0)
+        ended = await asyncio.wait_for(task, 60)
     assert ended.was_stopped
     rows = [row for path in journals(how.database, "r1") for row in journal.read(path)]
     assert [row.void for row in rows if isinstance(row, BlockRow)] == ["a died during the block"]
@@ -321,7 +321,7 @@ async def test_what_was_played_names_the_arms_that_stopped_answering_and_how_cal
         endpoints = (Endpoint(name="a", url=one.url), Endpoint(name="b", url=other.url))
         how = playing(made, endpoints, tmp_path / "x.duckdb", study=extend(STUDY, on_dead=on_dead))
         said = list[str]()
-        ended = await asyncio.wait_for(Journalled(how, notice=said.append).play(), 30.0)
+        ended = await asyncio.wait_for(Journalled(how, notice=said.append).play(), 60)
     assert (ended.died, ended.was_stopped) == (("b",), was_stopped)
     (lost,) = (each for each in said if "stopped answering" in each)
     cause = "first_timeout: " if hangs else "reset: ConnectionResetError: "

@@ -32,7 +32,7 @@ BUSY = "another connection of this process has it open"
 async def test_without_patience_the_wait_is_short_and_told(database: Path) -> None:
     told: list[str] = []
     with reading(database):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             error = await load_run(
                 "r1", database, patience_s=0.01, is_stopping=lambda: False, notice=told.append
             )
@@ -42,7 +42,7 @@ async def test_without_patience_the_wait_is_short_and_told(database: Path) -> No
 async def test_being_asked_to_stop_ends_the_longest_wait(database: Path) -> None:
     told: list[str] = []
     with reading(database):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             error = await load_run(
                 "r1",
                 database,
@@ -58,7 +58,7 @@ async def test_what_waits_goes_on_when_the_database_is_closed(database: Path) ->
     with ExitStack() as stack:
         stack.enter_context(reading(database))
         asyncio.get_running_loop().call_later(0.05, stack.close)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert (
                 await load_run(
                     "r1", database, patience_s=600, is_stopping=lambda: False, notice=lambda _: None

@@ -39,7 +39,7 @@ async def cut_short(endpoint: Endpoint, logs: Path, begun: threading.Event) -> N
     assert await asyncio.to_thread(begun.wait, 10)
     meeting.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(meeting, 30)
+        await asyncio.wait_for(meeting, 60)
 
 
 @pytest.mark.parametrize("is_ready", [False, True])

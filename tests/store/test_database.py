@@ -289,6 +289,7 @@ def test_a_damaged_database_is_an_error_wherever_the_damage_lies(tmp_path: Path)
         assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
 
 
+@pytest.mark.slow  # the library looks for signals now and then, on a busy machine after minutes
 def test_ctrl_c_during_a_query_stays_ctrl_c(tmp_path: Path) -> None:
     with writing(tmp_path / "x.duckdb"):
         pass

@@ -287,7 +287,7 @@ async def test_the_log_stands_in_where_metrics_are_closed_and_only_there(tmp_pat
         for log in logs.values():
             log.write_text(BUSY)
         task = asyncio.create_task(watch.run())
-        await asyncio.wait_for(enough.wait(), 30)
+        await asyncio.wait_for(enough.wait(), 60)
         task.cancel()
     rows = list(watch.rows(run_id="r", leg=1))
     assert {(row.name, row.value, row.labels) for row in rows if row.arm == "open"} == {

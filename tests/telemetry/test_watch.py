@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from itertools import pairwise
 
@@ -48,7 +49,7 @@ async def test_replicas_are_one_server_and_gpus_are_told_apart(
         }
         watch = TelemetryWatch(sources, every_s=0.01)
         task = asyncio.create_task(watch.run())
-        await asyncio.wait_for(enough.wait(), 30)
+        await asyncio.wait_for(enough.wait(), 60)
         task.cancel()
     rows = list(watch.rows(run_id="r", leg=1))
     assert {(row.arm, row.name, row.value, row.labels) for row in rows} == {
@@ -80,7 +81,7 @@ async def test_a_page_that_is_no_text_is_no_sample_and_does_not_end_the_run() ->
             {"a": TelemetrySource(urls=(str(server.make_url("/metrics")),))}, every_s=0.01
         )
         task = asyncio.create_task(watch.run())
-        await asyncio.wait_for(asyncio.gather(twice.wait(), asyncio.sleep(0.05)), 20)
+        await asyncio.wait_for(asyncio.gather(twice.wait(), asyncio.sleep(0.05)), 60)
         assert not task.done()
         task.cancel()
     assert {(row.name, row.value) for row in watch.rows(run_id="r", leg=1)} == {("running", 2.0)}
@@ -111,12 +112,12 @@ async def test_metrics_that_are_refused_for_a_while_are_sampled_again_and_that_i
             notice=said.append,
         )
         task = asyncio.create_task(watch.run())
-        await asyncio.wait_for(again.wait(), 30)
+        await asyncio.wait_for(again.wait(), 60)
         task.cancel()
     assert [row.value for row in watch.rows(run_id="r", leg=1)][:2] == [1.0, 4.0]
-    assert said == [
+    assert [re.sub(r"\d+ s$", "N s", line) for line in said] == [
         f"a: {url} answers 403: asked less often until it answers again",
-        f"a: {url} answers again after 0 s",
+        f"a: {url} answers again after N s",
     ]
 
 
@@ -167,7 +168,7 @@ async def test_a_page_beyond_the_bounds_is_said_once_and_its_text_is_not_kept() 
         }
         watch = TelemetryWatch(sources, every_s=0.01, notice=said.append)
         task = asyncio.create_task(watch.run())
-        await asyncio.wait_for(enough.wait(), 30)
+        await asyncio.wait_for(enough.wait(), 60)
         task.cancel()
     (line,) = said
     assert line.endswith("/long: a line of more than 64 kB: left out")

@@ -274,7 +274,7 @@ async def test_blind_is_grey(page: Page, tmp_path: Path) -> None:
 
 
 async def until(page: Page, claim: str) -> None:
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(60):
         while True:
             with suppress(AssertionError):  # a page that is being read anew has nothing to say
                 if await page.run(claim):

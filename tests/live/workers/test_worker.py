@@ -86,7 +86,7 @@ async def test_a_worker_s_machine_that_sleeps_between_blocks_interrupts_none(
         ends.steps += 1
 
     with journal.Writer(tmp_path / "w.journal") as writer:
-        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             made = Worker(said, ends, writer, tasks)  # type: ignore[arg-type]  # as far as used
             await rest()  # before the first block
             await obeyed(act(), Sync())
