@@ -211,25 +211,32 @@ def run_servers(
     logs: Path,
     start_s: float = START_S,
     notice: Callable[[str], None] = lambda _: None,
+    together: bool = False,
 ) -> Iterator[Mapping[str, LaunchedServer]]:
     """Run the servers of all arms at the same time while the `with` block lasts.
 
     They start one after the other, since two that measure free memory at once take each
-    other's for their own.
+    other's for their own. Servers that are told how much to take may start *together*.
     """
     check_apart(endpoints)
     with ExitStack() as stack:
         servers: dict[str, LaunchedServer] = {}
+        starting: list[tuple[Endpoint, float]] = []
         for endpoint in endpoints:
             notice(f"{endpoint.name}: starting, log in {logs / f'{endpoint.name}.log'}")
-            began = time.monotonic()
-            running = servers[endpoint.name] = _begun(endpoint, logs)
-            stack.callback(_ended, running, notice)
-            _wait(running, endpoint, until=began + start_s, is_stopping=lambda: False)
-            notice(
-                f"{endpoint.name}: ready after {time.monotonic() - began:.0f} s at "
-                f"{endpoint.shown_url} (process {running.pid})"
-            )
+            starting.append((endpoint, time.monotonic()))
+            servers[endpoint.name] = _begun(endpoint, logs)
+            stack.callback(_ended, servers[endpoint.name], notice)
+            if together and endpoint is not endpoints[-1]:
+                continue
+            for waited, began in starting:
+                running = servers[waited.name]
+                _wait(running, waited, until=began + start_s, is_stopping=lambda: False)
+                notice(
+                    f"{waited.name}: ready after {time.monotonic() - began:.0f} s at "
+                    f"{waited.shown_url} (process {running.pid})"
+                )
+            starting.clear()
         yield servers
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -110,6 +111,17 @@ def test_servers_run_for_as_long_as_the_block_and_end_with_an_error_in_it_too(
     assert list(servers) == ["a", "b"]
     assert all(running.survivors() == () for running in servers.values())
     assert [line.split(":")[0] for line in said] == ["a", "a", "b", "b", "b", "a"]
+
+
+@pytest.mark.loopback
+def test_servers_that_start_together_are_all_begun_before_one_is_waited_for(tmp_path: Path) -> None:
+    said: list[str] = []
+    arms = [arm(name="a"), arm(name="b")]
+    with run_servers(arms, logs=tmp_path, notice=said.append, together=True) as running:
+        assert list(running) == ["a", "b"]
+    told = [re.findall(r"\w+", line)[:2] for line in said]
+    begun = [["a", "starting"], ["b", "starting"]]
+    assert told == [*begun, ["a", "ready"], ["b", "ready"], ["b", "stopped"], ["a", "stopped"]]
 
 
 def stat(pid: int) -> list[str]:
