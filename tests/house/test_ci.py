@@ -38,7 +38,9 @@ def checkout(
     """
     (folder / ".ci").mkdir()
     shutil.copy(RUN, folder / ".ci" / "run")
-    (folder / "Makefile").write_text(MAKEFILE.format(lint=lint, slow=slow, again=again), encoding="utf-8")
+    (folder / "Makefile").write_text(
+        MAKEFILE.format(lint=lint, slow=slow, again=again), encoding="utf-8"
+    )
     (folder / "chromium").touch(mode=0o755)
     outside = {
         name: value
