@@ -45,17 +45,18 @@ def interval(low: str | None, high: str | None) -> str:
 
 
 def _spread(estimate: Estimate, say: Callable[[float], str]) -> str:
-    return interval(*(None if end is None else say(end) for end in (estimate.low, estimate.high)))
+    low = None if estimate.low is None else say(estimate.low)
+    high = None if estimate.high is None else say(estimate.high)
+    return interval(low, high)
 
 
 def change(estimate: Estimate) -> str:
     """Return a relative change with its interval as text; a bound is "at least" so large."""
     if estimate.is_bound:
-        return (
-            f"at least {abs(100 * estimate.value):.1f}% "
-            f"{'less' if estimate.low is None else 'more'}"
-        )
-    return f"{percent(estimate.value)} {_spread(estimate, lambda end: f'{_end(100 * end)}%')}"
+        direction = "less" if estimate.low is None else "more"
+        return f"at least {abs(100 * estimate.value):.1f}% {direction}"
+    ends = _spread(estimate, lambda end: f"{_end(100 * end)}%")
+    return f"{percent(estimate.value)} {ends}"
 
 
 def moves(estimate: Estimate) -> str:
@@ -108,8 +109,10 @@ def length(context_tokens: float) -> str:
 def lengths(tokens: Sequence[int]) -> str:
     """Return lengths as one text: `4k..128k` where they double from the first to the last."""
     names = [f"{each // K}k" if each % K == 0 else str(each) for each in tokens]
-    doubles = all(after == min(2 * before, tokens[-1]) for before, after in pairwise(tokens))
-    return f"{names[0]}..{names[-1]}" if doubles and len(names) > 1 else ",".join(names)
+    is_doubling = all(after == min(2 * before, tokens[-1]) for before, after in pairwise(tokens))
+    if is_doubling and len(names) > 1:
+        return f"{names[0]}..{names[-1]}"
+    return ",".join(names)
 
 
 def bucket(task: str, context_tokens: float) -> str:
@@ -120,7 +123,8 @@ def bucket(task: str, context_tokens: float) -> str:
 def quantity(count: float, noun: str) -> str:
     """Return a number with its noun: 1 minute, 2 minutes."""
     text = f"{count:,.0f}"
-    return f"{text} {noun}{'' if text == '1' else 's'}"
+    plural = "" if text == "1" else "s"
+    return f"{text} {noun}{plural}"
 
 
 def whole(estimate: Estimate, noun: str = "") -> str:
@@ -166,7 +170,7 @@ def part_of(share: float) -> str:
     """Return a share as `95% of`, or as `55 times` where it is more than the whole."""
     if share <= 1:
         return f"{share:.0%} of"
-    return f"{share:,.{0 if share >= 10 else 1}f} times"
+    return f"{share:,.0f} times" if share >= 10 else f"{share:,.1f} times"
 
 
 def cost(minutes: float | None, usd: float | None) -> str:
@@ -177,7 +181,7 @@ def cost(minutes: float | None, usd: float | None) -> str:
     if minutes >= SOON_IN_HOURS:
         hours = minutes / 60
         time = f"{hours:,.0f} h" if hours >= 10 else f"{hours:.2g} h"
-    return f", {time}{'' if usd is None else f' and {money(usd)}'}"
+    return f", {time}" if usd is None else f", {time} and {money(usd)}"
 
 
 def money(usd: float) -> str:

@@ -202,13 +202,10 @@ def _may_settle_agents(verdict: ArmVerdict, tried: int) -> bool:
     if pays.state == "yes" or capacity is None or capacity.state != "unclear":
         # more trials change neither a failed check nor a pool that never filled
         return False
-    may_harm = (
-        pays.estimate is None or pays.margin is None or not pays.estimate.is_below(pays.margin)
-    )
-    is_slower = may_harm and any(
-        isinstance(need.step, MorePairs | Restarts | Swap) for need in pays.needs
-    )
-    least = LIKELY if is_slower else UNLIKELY
+    change, margin = pays.estimate, pays.margin
+    may_harm = change is None or margin is None or not change.is_below(margin)
+    wants_pairs = any(isinstance(need.step, MorePairs | Restarts | Swap) for need in pays.needs)
+    least = LIKELY if may_harm and wants_pairs else UNLIKELY
     return _chance(capacity, share=tried / DRAWS[-1], stays=OF_TWINS, within=1) >= least
 
 
@@ -259,46 +256,44 @@ def _chance(
     is no change. Where its value is a bound, the changes *by_pair* have the value.
     """
     found, margin = leg.estimate, leg.margin
-    if (
-        found is None
-        or margin is None
-        or (found.is_bound and len(by_pair) < 2)
-        or (found.low is not None and found.low <= -1)
-    ):
-        # an end rounded to -100% is no interval: it comes
-        # from few pairs that differ by orders of magnitude
+    if found is None or margin is None:
+        return 1.0
+    if found.is_bound and len(by_pair) < 2:
+        return 1.0
+    if found.low is not None and found.low <= -1:
+        # An end rounded to -100% is no interval: it comes
+        # from few pairs that differ by orders of magnitude.
         return 1.0
     near, far = (found.low, found.high) if found.value > 0 else (found.high, found.low)
     if near is None:
-        return float(
-            far is None or abs(math.log1p(far)) > margin
-        )  # the value is at most `far`, which may be beyond the margin
+        # The value is at most `far`, which may be beyond the margin.
+        return float(far is None or abs(math.log1p(far)) > margin)
+    # All that follows is on the log scale, where the change is positive.
     side = math.copysign(1.0, found.value)
-    value, least = (side * math.log1p(each) for each in (found.value, near))
+    value = side * math.log1p(found.value)
+    least = side * math.log1p(near)
     least_moves = 1e-6
     if found.is_bound:
         changes = [side * math.log1p(each) for each in by_pair]
         value = max(value, statistics.fmean(changes))
-        stays = max(stays, value - statistics.quantiles(changes, method="inclusive")[0])
-        least_moves += QUARTILE * statistics.stdev(changes) * math.sqrt((1 - share) / len(changes))
-    now = value - least
-    last = math.hypot(stays, math.sqrt(max(0.0, now**2 - stays**2) * share))
-    moves = max(
-        least_moves,
-        math.sqrt(max(0.0, now**2 - last**2)) / scipy.special.ndtri(0.5 + found.level / 2),
-    )
-    beyond = scipy.special.ndtr((value - margin - last) / moves)
-    return float(
-        beyond
-        if far is None
-        else beyond + scipy.special.ndtr((within * margin - last - value) / moves)
-    )
+        quartile = statistics.quantiles(changes, method="inclusive")[0]
+        stays = max(stays, value - quartile)
+        left = (1 - share) / len(changes)
+        least_moves += QUARTILE * statistics.stdev(changes) * math.sqrt(left)
+    half_width = value - least
+    narrowing = max(0.0, half_width**2 - stays**2)
+    last_half_width = math.hypot(stays, math.sqrt(narrowing * share))
+    taken_away = math.sqrt(max(0.0, half_width**2 - last_half_width**2))
+    moves = max(least_moves, taken_away / scipy.special.ndtri(0.5 + found.level / 2))
+    chance = float(scipy.special.ndtr((value - margin - last_half_width) / moves))
+    if far is not None:
+        chance += float(scipy.special.ndtr((within * margin - last_half_width - value) / moves))
+    return chance
 
 
 def _pays(verdict: ArmVerdict) -> bool:
-    return verdict.pays.state == "yes" or (
-        verdict.capacity is not None and verdict.capacity.state == "yes"
-    )
+    capacity = verdict.capacity
+    return verdict.pays.state == "yes" or (capacity is not None and capacity.state == "yes")
 
 
 def _next(looks: tuple[int, ...], so_far: int) -> int | None:

@@ -1,10 +1,15 @@
 """Decide which call runs in which step: queue, prefill chunks, decoding, blocks, preemption.
 
-Strategy: between two events (a call ends, a prompt becomes visible, a noise segment
-ends, blocks run out) the batch is constant and step k lasts T0 + k*d, so K steps are one
-jump in closed form. Steps that hold prefill chunks are played one by one. A jump under way is
-booked when it is over, or as far as it has come when somebody looks;
-cutting it never changes what follows, because all arithmetic is in whole picoseconds.
+A call is "arriving" until its prompt is visible, then "waiting" in the queue. `_admit` gives the
+call its blocks: it is in "prefill" until its prompt is computed, then in "decode" until its last
+token, then "gone". Where blocks run out, the call that was admitted last waits again.
+
+A step that holds prefill chunks is "mixed": `_start_mixed` puts it together, `_end_mixed` books
+it. Mixed steps are played one by one. Steps that only decode are played many at a time: between
+two events (a call ends, a prompt becomes visible, a noise segment ends, blocks run out) the batch
+is constant and step k lasts T0 + k*d, so K steps are one jump in closed form. A jump is booked
+when it is over, or as far as it has come when somebody looks (`catch_up`). Cutting a jump never
+changes what follows, because all arithmetic is in whole picoseconds.
 """
 
 import heapq
@@ -65,7 +70,7 @@ class Scheduler:
         self._external: list[tuple[int, int, InFlight]] = []
         self._serial = 0
         self._prefilling: deque[InFlight] = deque()
-        # The first call in the queue did not fit, and nothing was given back since
+        # The first call in the queue did not fit, and no blocks were given back since.
         self._is_full = False
         # A call was preempted for the coming step; like vLLM, admit no call in that step.
         self._is_short = False
@@ -149,7 +154,7 @@ class Scheduler:
                 return
 
     def _starts_mixed(self) -> bool:
-        """Take in what has arrived; return whether a step with prefill chunks starts."""
+        """Queue the prompts that are visible now; return whether a mixed step starts."""
         external = self._external
         while external and external[0][0] <= self.steps.now:
             self._arrive(heapq.heappop(external)[2])
@@ -157,7 +162,7 @@ class Scheduler:
         return bool(self._prefilling or wants_in) and self._start_mixed()
 
     def _plays_on(self, until: int) -> bool:
-        """Play decode steps, or sleep until a prompt comes; return False if nothing is due."""
+        """Play decode steps, or sleep until a prompt comes; return False if *until* is earlier."""
         steps = self.steps
         if steps.batch.size:
             jump = self._next_jump()
@@ -204,7 +209,7 @@ class Scheduler:
         self._is_short = False
 
     def catch_up(self, until: int) -> None:
-        """Book those steps of the jump under way that are over."""
+        """Book those steps of the jump under way that end by *until*."""
         if self._mixed_end is None and self.steps.batch.size:
             jump = self._next_jump()
             over = steps_within(until - self.steps.now, jump.first, jump.growth)

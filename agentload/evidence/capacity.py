@@ -1,4 +1,9 @@
-"""Read what was tried next to a run: searches for capacity, trials of one session, twins."""
+"""Read what was tried next to a run: searches for capacity, trials of one session, twins.
+
+The rooms that play trials stand above this one and never import the advisor. So its fit of
+trials, and the types that the fit takes, are named here again: `fit`, `carried_loads`, `Tried`,
+`TwinReplay`.
+"""
 
 import json
 import math
@@ -12,11 +17,11 @@ import duckdb
 from advisor.assess.capacity import SHARE, limits
 from advisor.estimate import Estimate
 from advisor.evidence import CapacityPoint, TwinChange
-from advisor.evidence import TwinReplay as TwinReplay  # noqa: PLC0414  # for rooms above
+from advisor.evidence import TwinReplay as TwinReplay  # noqa: PLC0414  # for those who play
 from advisor.policy import ServiceLimits
 from advisor.statistics import carried_loads as estimates
 from advisor.statistics.crossing import CarriedLoad, Crossing, crossing
-from advisor.statistics.crossing import Tried as Tried  # noqa: PLC0414  # for rooms above
+from advisor.statistics.crossing import Tried as Tried  # noqa: PLC0414  # for those who play
 from agentload.evidence.view import RunView
 from agentload.model.rows import ProbeRow
 from agentload.store import tables
@@ -71,16 +76,16 @@ def concurrency(view: RunView, workloads: Collection[str]) -> tuple[Concurrency,
 
     *workloads* are the run's classes.
     """
-    together: dict[tuple[str | None, float], dict[str, tuple[CapacityPoint, ...]]] = defaultdict(
-        dict
-    )
+    # One curve is fitted to the trials of all arms that were searched under equal conditions.
+    together: dict[tuple[str | None, float], dict[str, tuple[CapacityPoint, ...]]] = {}
     for (arm, workload), steps in _searches(view, PROBE, workloads).items():
-        together[workload, steps[0].share][arm] = tuple(_points(arm, workload, steps))
-    return tuple(
-        _held(arm, workload, limit)
-        for (workload, share), points in together.items()
-        for arm, limit in limits(points, share=share).items()
-    )
+        arms = together.setdefault((workload, steps[0].share), {})
+        arms[arm] = tuple(_points(arm, workload, steps))
+    found = []
+    for (workload, share), arms in together.items():
+        for arm, limit in limits(arms, share=share).items():
+            found.append(_held(arm, workload, limit))
+    return tuple(found)
 
 
 def _held(arm: str, workload: str | None, limit: CarriedLoad) -> Concurrency:
@@ -187,7 +192,7 @@ def _points(arm: str, workload: str | None, steps: Collection[_Step]) -> Iterato
     best = max((share for share in found_again if share is not None), default=0.0)
     for step in steps:
         detail = step.detail
-        trouble = step.detail.get("trouble")
+        trouble = detail.get("trouble")
         yield CapacityPoint(
             arm=arm,
             workload=workload,

@@ -135,13 +135,14 @@ def sessions(
         at_s = _time(_first(fields, _TIME))
         prompt = _tokens(intake, fields, _PROMPT, _SENT, prompt_bytes)
         output = _tokens(intake, fields, _OUTPUT, _RECEIVED, output_bytes)
-        if at_s is None or prompt is None or output is None:
-            missing = "tokens or bytes of the answer"
-            if at_s is None:
-                missing = "time"
-            elif prompt is None:
-                missing = "tokens or bytes of the request"
-            intake.notes.skip(place, f"no {missing}")
+        if at_s is None:
+            intake.notes.skip(place, "no time")
+            continue
+        if prompt is None:
+            intake.notes.skip(place, "no tokens or bytes of the request")
+            continue
+        if output is None:
+            intake.notes.skip(place, "no tokens or bytes of the answer")
             continue
         millis = _number(_first(fields, _MILLIS))
         seconds = _number(_first(fields, _SECONDS))
