@@ -114,7 +114,8 @@ def _of_another_verb(typed: str, value: str, verb: str) -> str | None:
     return None
 
 
-def _as_argument(argument: Any, typed: str, value: str, context: Any) -> str:  # noqa: ANN401  # as _example
+# ANN401: as _example
+def _as_argument(argument: Any, typed: str, value: str, context: Any) -> str:  # noqa: ANN401
     """Return the line with a value as the argument that it was named by, not as an option."""
     verb = context.command_path.split()
     words = sys.argv[len(verb) :]

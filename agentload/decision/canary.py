@@ -91,7 +91,10 @@ class Canary:
         first = _of_arm(buckets, buckets[0].arm)
         asked = sum(each.items for each in first)
         right = sum(each.both + each.reference_only for each in first)
-        said = f"{reference} has {right} of {asked} answers right"
+        # the table weighs each length by the user's calls of that length
+        is_weighed = len({each.context_tokens for each in first}) > 1
+        answers = "unweighted answers" if is_weighed else "answers"
+        said = f"{reference} has {right} of {asked} {answers} right"
         for arm in (each for each in means.arms if each != reference):
             own = _of_arm(buckets, arm)
             own_right = sum(each.both + each.arm_only for each in own)

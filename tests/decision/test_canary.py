@@ -18,7 +18,7 @@ from agentload.decision.means import Means
 from agentload.decision.outcome import DecisionOutcome
 from agentload.decision.play import Deciding
 from agentload.decision.user_trace import UserTrace
-from agentload.model.rows import ProbeRow
+from agentload.model.rows import AnswerRow, ProbeRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.report.render import render
 from agentload.run.audience import Audience
@@ -184,6 +184,38 @@ def test_answers_of_one_arm_alone_are_said_to_compare_with_nothing(tmp_path: Pat
     rewrite([row], tmp_path / "x.duckdb", run_id="r", name="canary")
     said = canary.said(Known(ledger=Ledger(database=tmp_path / "x.duckdb", run="r")))
     assert said == "no question was answered by both bf16 and another arm"
+
+
+@pytest.mark.parametrize(
+    ("lengths", "answers"), [((8_192, 16_384), "unweighted answers"), ((8_192,), "answers")]
+)
+def test_answers_of_several_lengths_are_counted_unweighted_and_said_to_be_so(
+    tmp_path: Path, lengths: tuple[int, ...], answers: str
+) -> None:
+    """The table weighs each length by the user's calls of that length."""
+    canary = canary_of(tmp_path, 2700.0)
+    row = ProbeRow(run_id="r", arm="", probe="canary", at_ns=0, settings="{}", outcome="asked")
+    graded = [
+        AnswerRow(
+            run_id="r",
+            arm=arm,
+            task="needle",
+            item=str(item),
+            context_tokens=length,
+            depth=None,
+            repetition=0,
+            score=float(item > 0),
+            right=item > 0,
+            answer=None,
+        )
+        for arm in ARMS
+        for length in lengths
+        for item in range(12)
+    ]
+    rewrite([row, *graded], tmp_path / "x.duckdb", run_id="r", name="canary")
+    said = canary.said(Known(ledger=Ledger(database=tmp_path / "x.duckdb", run="r")))
+    right, asked = 11 * len(lengths), 12 * len(lengths)
+    assert said == f"bf16 has {right} of {asked} {answers} right, fp8 {right} of {asked}"
 
 
 def test_a_forecast_says_how_likely_a_broken_arm_is_found() -> None:

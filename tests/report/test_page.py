@@ -152,6 +152,15 @@ async def test_the_first_table_of_a_phone_has_three_columns(page: Page) -> None:
     assert len({*places}) == 3  # the reference, an arm, its change
 
 
+async def test_no_name_of_an_arm_wraps_on_a_phone(page: Page) -> None:
+    """A name of two lines would stand beside the figures of the next arm."""
+    await page.shape(width=PHONE, height=844, mobile=True)
+    wrapped = """[...document.querySelectorAll('#decision thead th')].slice(1).filter(head => {
+        const range = document.createRange(); range.selectNodeContents(head);
+        return range.getBoundingClientRect().height > 24; }).map(head => head.textContent)"""
+    assert await page.run(wrapped) == []
+
+
 async def test_what_all_columns_share_is_said_in_a_line_above_their_names(page: Page) -> None:
     await page.shape(width=PHONE, height=844, mobile=True)
     words = """[...document.querySelectorAll('#decision thead th')].map(head => {
