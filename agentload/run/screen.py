@@ -178,10 +178,9 @@ def _passage(
     *endpoint* None is the emulated model.
     """
     salted: dict[str, Prompt] = {}
+    renderer = Renderer(seed=subject.header.seed, block=subject.header.block)
     for salt in SALTS:
-        prompt = Renderer(seed=subject.header.seed, block=subject.header.block).render(
-            subject.contexts[number], salt=f"screen {salt}"
-        )
+        prompt = renderer.render(subject.contexts[number], salt=f"screen {salt}")
         messages = json.loads(prompt.messages)
         tools = None if prompt.tools is None else json.loads(prompt.tools)
         words = [word for message in messages for word in str(message.get("content") or "").split()]
@@ -205,7 +204,7 @@ class _Writing:
     def text(self, prompt: Prompt) -> str:
         """Return the tokens of a prompt, one space apart."""
         if prompt != self._prompt[: len(prompt)]:
-            words = [str(each) for each in prompt]
+            words = list(map(str, prompt))
             self._prompt, self._text = prompt, " ".join(words)
             self._ends = tuple(accumulate(map(len, words)))
         spaces = len(prompt) - 1
