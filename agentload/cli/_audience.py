@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import compress
 from shutil import get_terminal_size
 from typing import Final
 
@@ -100,8 +101,8 @@ class CallProgress:
         head = f"{'█' * full}{'░' * (BAR - full)} {done:4.0%} · {self._playing}{self._left()} left"
         rows = [HEAD, *(self._row(name, arm) for name, arm in self._arms.items())]
         if get_terminal_size((_NARROW, 0)).columns < _NARROW:
-            left_out = [place for place, name in enumerate(HEAD) if name == "p95"]
-            rows = [tuple(c for p, c in enumerate(row) if p not in left_out) for row in rows]
+            has_room = [name != "p95" for name in HEAD]
+            rows = [tuple(compress(row, has_room)) for row in rows]
         return (head, *table(rows[0], rows[1:]))
 
     def _row(self, name: str, arm: Latest) -> tuple[str, ...]:
@@ -118,7 +119,8 @@ class CallProgress:
         return str(latest.done) if total is None else f"{latest.done}/{total}"
 
     def _left(self) -> str:
-        done, total = sum(arm.done for arm in self._arms.values()), sum(self._expected.values())
+        done = sum(arm.done for arm in self._arms.values())
+        total = sum(self._expected.values())
         if done < 3 or done > total:
             return "…"
         rest = 1 - done / total
@@ -138,11 +140,11 @@ def _lateness(late_ms: float | None) -> str:
 def _ms(spread: LatestSpread | None) -> tuple[str, str]:
     if spread is None:
         return ABSENT, ABSENT
-    p50, p95 = (
-        f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms"
-        for value in (spread.p50, spread.p95)
-    )
-    return p50, p95
+    return _shown_ms(spread.p50), _shown_ms(spread.p95)
+
+
+def _shown_ms(value: float) -> str:
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.1f} ms"
 
 
 class AnswerProgress:
@@ -155,12 +157,9 @@ class AnswerProgress:
         self, questions: Sequence[Question], *, arms: int, draw: Callable[[str], None] = transient
     ) -> None:
         self._draw = draw
-        self._totals = Counter(
-            {
-                cell: count * arms
-                for cell, count in Counter((each.task, each.context) for each in questions).items()
-            }
-        )
+        self._totals: Counter[tuple[str, int]] = Counter()
+        for each in questions:
+            self._totals[each.task, each.context] += arms
         self._done: Counter[tuple[str, int]] = Counter()
         self._failed = 0
         self._told_at = time.monotonic()
@@ -181,13 +180,12 @@ class AnswerProgress:
         self._draw("")
 
     def _line(self, cell: tuple[str, int]) -> str:
+        done, asked = self._done.total(), self._totals.total()
         ready = sum(self._done[each] >= total for each, total in self._totals.items())
+        cells = f"{ready}/{len(self._totals)} cells"
         task, context = cell
-        return (
-            f"{sum(self._done.values()):,}/{sum(self._totals.values()):,} answers, "
-            f"{ready}/{len(self._totals)} cells, {self._failed} failed"
-            f" · {task} {length(context)} {self._done[cell]}/{self._totals[cell]}"
-        )
+        own = f"{task} {length(context)} {self._done[cell]}/{self._totals[cell]}"
+        return f"{done:,}/{asked:,} answers, {cells}, {self._failed} failed · {own}"
 
 
 @contextmanager

@@ -146,10 +146,13 @@ def _is_elsewhere(row: Sequence[Cell]) -> bool:
 
 def _sizes(texts: Sequence[Sequence[str]], width: int) -> list[int]:
     """Return how wide each column may be: the widest ones give way until the screen has all."""
-    first, *others = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    sizes = [min(first, _FIRST_CELL), *(min(each, _CELL) for each in others)]
-    while sum(sizes) + 2 * len(others) > width and max(sizes) > 1:
-        sizes[sizes.index(max(sizes))] -= 1
+    longest = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    sizes = [min(each, _CELL) for each in longest]
+    sizes[0] = min(longest[0], _FIRST_CELL)
+    gaps = 2 * (len(sizes) - 1)
+    while sum(sizes) + gaps > width and max(sizes) > 1:
+        widest = sizes.index(max(sizes))
+        sizes[widest] -= 1
     return sizes
 
 

@@ -331,7 +331,8 @@ def _command(verb: Verb) -> TyperCommand:
 def _typed(run: Callable[..., None], **settings: str) -> _Command:
     whole = signature(run, eval_str=True)
     options = [_option(each) for each in whole.parameters.values()]
-    run.__signature__ = whole.replace(parameters=options)  # type: ignore[attr-defined]  # as inspect has it
+    typed = whole.replace(parameters=options)
+    run.__signature__ = typed  # type: ignore[attr-defined]  # as inspect has it
     app = typer.Typer(add_completion=False, rich_markup_mode=None)
     app.command(cls=_Command, **settings)(run)  # type: ignore[arg-type]  # a name and a help
     command = get_command(app)

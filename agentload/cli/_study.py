@@ -20,7 +20,7 @@ from agentload.store.places import DATABASE
 from agentload.study.argv import build_study, options
 from agentload.study.document import yaml_text
 from agentload.study.fields import Flag
-from agentload.study.forms import FORMS
+from agentload.study.forms import FORMS, Form
 from agentload.study.quantity import doubts
 
 Db = Annotated[Path, "DuckDB file; it is made if it does not exist."]
@@ -96,36 +96,25 @@ def _doubt_limits(typed: Mapping[str, Any]) -> None:
 
 
 def _parameters(verb: str, flags: tuple[Flag, ...]) -> list[Parameter]:
+    """Return the options that are fields, then those that only select a kind of study."""
     forms = FORMS[verb]
-    switches = [
-        form.switch
-        for form in forms
-        if form.switch is not None and all(flag.option != form.switch for flag in flags)
-    ]
-    required = set.intersection(
-        *(
-            {own.option for own in form.flags() if own.default is msgspec.NODEFAULT}
-            for form in forms
-        )
-    )
-    found = [
-        _parameter(
-            flag,
-            is_required=flag.option in required,
-            is_switch=any(form.switch == flag.option for form in forms),
-        )
-        for flag in flags
-    ]
-    for switch in switches:
-        help_text = next(summary(str(form.kind.__doc__)) for form in forms if form.switch == switch)
-        found.append(
-            _keyword(
-                switch.removeprefix("--"),
-                Annotated[bool, typer.Option(switch, help=help_text)],
-                default=False,
-            )
-        )
+    switched = {form.switch: form.kind for form in forms if form.switch is not None}
+    required = set.intersection(*map(_required, forms))
+    found = []
+    for flag in flags:
+        kind = switched.pop(flag.option, None)
+        is_required = flag.option in required
+        found.append(_parameter(flag, is_required=is_required, is_switch=kind is not None))
+    for switch, kind in switched.items():
+        option = typer.Option(switch, help=summary(str(kind.__doc__)))
+        name = switch.removeprefix("--")
+        found.append(_keyword(name, Annotated[bool, option], default=False))
     return found
+
+
+def _required(form: Form) -> set[str]:
+    """Return the options without which a kind of study is no study."""
+    return {flag.option for flag in form.flags() if flag.default is msgspec.NODEFAULT}
 
 
 def _parameter(flag: Flag, *, is_required: bool, is_switch: bool) -> Parameter:
@@ -135,26 +124,19 @@ def _parameter(flag: Flag, *, is_required: bool, is_switch: bool) -> Parameter:
     default is not shown.
     """
     if flag.said.positional and not flag.option.startswith("--"):
-        return _keyword(
-            flag.name, Annotated[list[str], typer.Argument(help=flag.help)], default=Parameter.empty
-        )
+        argument = typer.Argument(help=flag.help)
+        return _keyword(flag.name, Annotated[list[str], argument], default=Parameter.empty)
     names = (flag.option, *flag.said.also)
     part = flag.path[0]
     if flag.is_switch:
-        name = (
-            f"{flag.option}/--no-{flag.option.removeprefix('--')}" if flag.default else flag.option
-        )
-        return _keyword(
-            flag.name,
-            Annotated[bool, typer.Option(name, help=flag.help, rich_help_panel=part)],
-            default=flag.default,
-        )
+        name = flag.option
+        if flag.default:
+            name += f"/--no-{name.removeprefix('--')}"
+        option = typer.Option(name, help=flag.help, rich_help_panel=part)
+        return _keyword(flag.name, Annotated[bool, option], default=flag.default)
     if flag.said.repeated:
-        return _keyword(
-            flag.name,
-            Annotated[list[str] | None, typer.Option(*names, help=flag.help, rich_help_panel=part)],
-            default=None,
-        )
+        option = typer.Option(*names, help=flag.help, rich_help_panel=part)
+        return _keyword(flag.name, Annotated[list[str] | None, option], default=None)
     kind: Any = flag.type if flag.choices else str
     # typer would put a default that is text in parentheses.
     default = (

@@ -99,7 +99,7 @@ def parse(text: str, *, name: str) -> Profile:
         return _profile(found, name)
     except ComplaintError as error:
         raise ProfileError(
-            f"profile {name}: {error}", hint=f"mend it, then `agentload profile show {name}`"
+            f"profile {name}: {error}", hint=f"fix it, then `agentload profile show {name}`"
         ) from error
 
 

@@ -183,7 +183,7 @@ def test_the_hint_for_a_bad_profile_can_be_typed_wherever_its_file_is(tmp_path: 
     path.write_text("arms: 3", encoding="utf-8")
     with pytest.raises(ProfileError) as caught:
         read(str(path))
-    assert caught.value.hint == f"mend it, then `agentload profile show {path}`"
+    assert caught.value.hint == f"fix it, then `agentload profile show {path}`"
 
 
 def test_an_unknown_arm_is_refused_with_those_that_exist() -> None:
