@@ -27,7 +27,10 @@ WITH sampled AS (
     WHERE s.run_id = $run AND list_contains($names, s.name)
 )
 """
-_POWER: Final = "SELECT arm, labels, avg(value) FROM sampled GROUP BY ALL ORDER BY ALL"
+# A sum of floats depends on its order, and that of parallel threads on chance.
+_POWER: Final = (
+    "SELECT arm, labels, avg(value ORDER BY value) FROM sampled GROUP BY ALL ORDER BY ALL"
+)
 # A step waits for the slowest GPU: the one that was slowed most counts.
 _CLOCKS: Final = """
 SELECT arm, max(slowed), max(capped), min(mhz) FROM (

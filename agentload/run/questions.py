@@ -358,7 +358,7 @@ def questions_cost(
     """
     questions = asked.order
     # A context that several questions share is read once.
-    contexts = [context for _, context, *_ in {each.behind for each in questions}]
+    contexts = [context for _, context, *_ in dict.fromkeys(each.behind for each in questions)]
     seconds = asking_s(
         sum(map(prefill_s, contexts)),
         len(questions),

@@ -152,6 +152,18 @@ def test_power_is_the_mean_of_each_gpu_while_the_arm_was_played_added_up(tmp_pat
     assert (server["bf16"].watts, server["fp8"].watts) == (1000.0, None)
 
 
+def test_power_is_the_same_to_the_last_bit_in_whatever_order_it_was_sampled(tmp_path: Path) -> None:
+    watts = [0.1, 0.2, 0.3]
+    drawn = []
+    for name, order in (("there", watts), ("back", watts[::-1])):
+        folder = tmp_path / name
+        folder.mkdir()
+        rows = [power("bf16", 10 + at, each) for at, each in enumerate(order)]
+        server = dict(found(folder, [*pair_of_blocks(), *rows]).server)
+        drawn.append(server["bf16"].watts)
+    assert drawn[0] == drawn[1]
+
+
 def test_power_that_is_absent_or_another_arms_too_is_said_and_not_zero(tmp_path: Path) -> None:
     rows = [*pair_of_blocks(), power("bf16", 10, 300, "0"), power("bf16", 10, 300, "1")]
     evidence = found(tmp_path, rows)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import EndpointError, UsageError
+from agentload.layout.cost import asking_s
 from agentload.run.questions import (
     Asking,
     Question,
@@ -139,6 +140,20 @@ def test_prompts_queue_for_a_gpu_and_answers_share_it(
     assert (found.items, found.questions, found.prompt_tokens) == (12, 24 * arms, 147_456 * arms)
     assert found.minutes * 60 == pytest.approx(seconds)
     assert found.assumed == "10,000 prompt tokens a second, 20 ms a token, answers of 64"
+
+
+def test_what_contexts_take_is_added_up_in_the_order_of_the_questions() -> None:
+    # a sum of floats depends on its order, and that of a set on the process
+    contexts = [4096, 8192, 12288, 16384, 20480, 24576, 28672]
+    taken_s = dict(zip(contexts, (1e16, 1.0, -1e16, 3.0, 1e16, 5.0, -1e16), strict=True))
+    asked = catalog_questions(
+        asking(tasks=["needle"], contexts=contexts, depths=1, items=7, repetitions=1, seed=0)
+    )
+    found = questions_cost(
+        asked, arms=1, concurrency=1, thinking_tokens=0, prefill_s=taken_s.__getitem__
+    )
+    in_order_s = sum(taken_s[each.context] for each in asked.order)
+    assert found.minutes == asking_s(in_order_s, 7, arms=1, concurrency=1) / 60
 
 
 def test_a_line_through_two_prompts_tells_what_the_template_and_a_word_cost() -> None:
