@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 GET_VLLM = test -x "$(AGENTLOAD_VLLM)" || test "$(AGENTLOAD_VLLM)" != "$(CURDIR)/$(VLLM)/bin/vllm" || benchmarks/real_vllm/setup.sh $(VLLM)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format types layers unit record test-slow slow-beside slow-alone test-browser test-cron test-ray test-vllm demo-vllm calibration calibration-full bench reports traces size coverage fuzz kills soak mutants reader sanitize speedups wheel clean
+.PHONY: help setup demo test lint format types layers unit again record test-slow slow-beside slow-alone test-browser test-cron test-ray test-vllm demo-vllm calibration calibration-full bench reports traces size coverage fuzz kills soak mutants reader sanitize speedups wheel clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -112,6 +112,7 @@ def test_a_test_that_passes_by_itself_is_named_and_fails_nothing(tmp_path: Path)
         pytest.param("false", "echo '2 passed in 9.0s'", id="no test"),
         pytest.param("true", f"for i in 1 2 3 4 5; do echo '{NAMED}'; done; {FAILURE}", id="many"),
         pytest.param("true", f"echo '{NAMED}'; kill -KILL $$$$", id="killed"),
+        pytest.param("true", f"echo '{NAMED}'; exit 2", id="not all ran"),
     ],
 )
 def test_nothing_else_that_failed_is_run_again(tmp_path: Path, lint: str, slow: str) -> None:
