@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
 
 import yaml
@@ -55,6 +56,7 @@ _CONSTRUCTION: Final = (
     LookupError,
     AttributeError,
 )  # of `!!int ""`, `2026-02-30`, five thousand digits
+_WARNINGS: Final = Lock()
 _WHOLE: Final = 10**300  # below this, any two figures can be divided, and printed
 
 
@@ -200,9 +202,10 @@ class _Loader(yaml.SafeLoader):
 def python_value(text: str) -> object:
     """Return a value in Python's notation, as Python's programs log it; None where it is none.
 
-    The compiler warns of what it reads (`1is`), on a terminal where nobody wrote code.
+    The compiler warns of what it reads (`1is`), on a terminal where nobody wrote code. What is
+    heeded of warnings belongs to the whole process, so one thread at a time changes it.
     """
-    with warnings.catch_warnings():
+    with _WARNINGS, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return ast.literal_eval(text)

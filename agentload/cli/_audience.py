@@ -96,9 +96,12 @@ class CallProgress:
 
     def lines(self) -> tuple[str, ...]:
         """Return the state as it is drawn: a bar, what is played, and a row an arm."""
-        done = share(self._arms, self._expected) or 0.0
-        full = round(done * BAR)
-        head = f"{'█' * full}{'░' * (BAR - full)} {done:4.0%} · {self._playing}{self._left()} left"
+        done = share(self._arms, self._expected)
+        bar = ""
+        if done is not None:
+            full = round(done * BAR)
+            bar = f"{'█' * full}{'░' * (BAR - full)} {done:4.0%} · "
+        head = f"{bar}{self._playing}{self._left()} left"
         rows = [HEAD, *(self._row(name, arm) for name, arm in self._arms.items())]
         if get_terminal_size((_NARROW, 0)).columns < _NARROW:
             has_room = [name != "p95" for name in HEAD]
@@ -119,11 +122,10 @@ class CallProgress:
         return str(latest.done) if total is None else f"{latest.done}/{total}"
 
     def _left(self) -> str:
-        done = sum(arm.done for arm in self._arms.values())
-        total = sum(self._expected.values())
-        if done < 3 or done > total:
+        done = share(self._arms, self._expected)
+        if done is None or sum(arm.done for arm in self._arms.values()) < 3:
             return "…"
-        rest = 1 - done / total
+        rest = 1 - done
         # The whole is what has passed and what the plan expects of the rest, waits included.
         whole_s = (time.monotonic() - self._started) + rest * self._planned_s
         seconds = rest * whole_s

@@ -3,9 +3,9 @@
 import re
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Any, Final
 
 import typer
@@ -29,8 +29,8 @@ _FOREIGN: Final = {
     "url": "endpoints",
 }
 """Names of options as other load generators have them, and ours."""
-_OTHER_VERBS: Final = {"--endpoints": "replay", "--profile": "simulate"}
-"""The verb that takes the words of a line as they are, with this option of its own."""
+_VERB_WITH: Final = {"--endpoints": "replay", "--profile": "simulate"}
+"""The verb that plays the same trace on what this option names."""
 _PLACEHOLDERS: Final = {"--profile": "PROFILE", "--endpoints": "URL"}
 
 
@@ -71,7 +71,7 @@ def _option_meant(typed: str, context: Any) -> str | None:  # noqa: ANN401  # as
     """Return the option or argument that was probably meant, with the value that was typed."""
     value = _value_of(typed)
     parameters = {name: each for each in context.command.params for name in each.opts}
-    name = _nearest(typed, parameters)
+    name = _nearest(typed, parameters) or _part_of(typed, parameters)
     if name is None:
         return _of_another_verb(typed, value, context.command.name)
     if not name.startswith("-"):
@@ -91,6 +91,21 @@ def _nearest(typed: str, names: Iterable[str]) -> str | None:
     return bare[near[0]] if near else None
 
 
+def _part_of(typed: str, names: Iterable[str]) -> str | None:
+    """Return the only long name of which what was typed is a part, or the other way round."""
+    word = typed.removeprefix("--")
+    if word == typed:
+        return None
+    bare = {name.removeprefix("--"): name for name in names if name.startswith("--")}
+    words = {*word.split("-")}
+    found = [name for name in bare if name.startswith(word) or word.startswith(name)]
+    if not found:
+        found = [
+            name for name in bare if words <= {*name.split("-")} or words >= {*name.split("-")}
+        ]
+    return bare[found[0]] if len(found) == 1 else None
+
+
 def _of_another_verb(typed: str, value: str, verb: str) -> str | None:
     """Return the verb that has an option which a verb lacks; both carry studies out."""
     # late: help needs none of them
@@ -100,35 +115,54 @@ def _of_another_verb(typed: str, value: str, verb: str) -> str | None:
     if verb not in FORMS:
         return None
     for other in FORMS:
-        option = _nearest(typed, (flag.option for flag in options(other)))
+        known = {flag.option for flag in options(other)}
+        option = _nearest(typed, known)
         if option is None:
             continue
-        if option == "--profile" and verb not in _OTHER_VERBS.values():
+        if option == "--profile" and verb not in _VERB_WITH.values():
             return f"--endpoints emulated:{shlex.quote(value or _PLACEHOLDERS[option])}"
-        if verb in _OTHER_VERBS.values() and option in _OTHER_VERBS:
+        if verb in _VERB_WITH.values() and option in _VERB_WITH:
             words = sys.argv[sys.argv.index(verb) + 1 :]
-            named = takewhile(lambda word: not word.startswith("-"), words)
-            line = shlex.join(("agentload", _OTHER_VERBS[option], *named))
+            own, *given = _by_option(words)
+            kept = [each for each in given if each[0].partition("=")[0] in known - {typed}]
+            line = shlex.join(("agentload", _VERB_WITH[option], *own, *chain(*kept)))
             return f"{line} {option} {shlex.quote(value or _PLACEHOLDERS[option])}"
         return f"`agentload {other}` has {option}: agentload {other} --help"
     return None
 
 
-# ANN401: as _example
-def _as_argument(argument: Any, typed: str, value: str, context: Any) -> str:  # noqa: ANN401
-    """Return the line with a value as the argument that it was named by, not as an option."""
+def _by_option(words: Sequence[str]) -> list[list[str]]:
+    """Part a line before each option; what stands ahead of the first one comes first."""
+    parts: list[list[str]] = [[]]
+    for word in words:
+        if word.startswith("-"):
+            parts.append([])
+        parts[-1].append(word)
+    return parts
+
+
+def _as_argument(
+    argument: Any,  # noqa: ANN401  # as _example
+    typed: str,
+    value: str,
+    context: Any,  # noqa: ANN401  # as _example
+) -> str | None:
+    """Return the line with a value as the argument that it was named by, not as an option.
+
+    None where more stands behind options than their values.
+    """
     verb = context.command_path.split()
-    words = sys.argv[len(verb) :]
-    place = next(at for at, word in enumerate(words) if word.partition("=")[0] == typed)
-    behind = words[place + 1 if "=" in words[place] else place + 2 :]
-    words = words[:place] + behind
-    arguments = list(takewhile(lambda word: not word.startswith("-"), words))
-    rest = words[len(arguments) :]
+    arguments, *given = _by_option(sys.argv[len(verb) :])
     known = [each for each in context.command.params if not each.opts[0].startswith("-")]
+    options = [each for each in context.command.params if each not in known]
+    flags = {name for each in options if each.is_flag for name in each.opts}
+    rest = [each for each in given if each[0].partition("=")[0] != typed]
+    if any(len(each) > 1 + (each[0] not in flags and "=" not in each[0]) for each in given):
+        return None
     at = known.index(argument)
     is_there = len(arguments) == len(known)
     arguments[at : at + is_there] = [value]
-    return shlex.join((*verb, *arguments, *rest))
+    return shlex.join((*verb, *arguments, *chain(*rest)))
 
 
 def _read_or_meant(option: str, value: str, verb: str) -> str:

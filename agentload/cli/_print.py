@@ -132,7 +132,10 @@ def notice(text: str) -> None:
 
 @contextmanager
 def repeatedly(act: Callable[[], object], *, every_s: float) -> Iterator[None]:
-    """Act again and again in another thread while the block runs."""
+    """Act in another thread while the block runs, for the first time after *every_s*.
+
+    An error in the act ends it, and not the block.
+    """
     is_over = Event()
 
     def acting() -> None:

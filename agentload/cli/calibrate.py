@@ -47,8 +47,7 @@ def calibrate(
     out: Annotated[Path, "Folder for the script and its prompts."] = Path(CALIBRATED_IN),
     prompts: Annotated[int, "How many prompts to draw from the trace's calls."] = 512,
     strategy: Annotated[
-        str,
-        ("tensor: one scale a layer; attn_head: one scale a head (FlashAttention 3 and later)."),
+        str, "tensor: one scale a layer; attn_head: one scale a head (FlashAttention 3 and later)."
     ] = "tensor",
     seed: Annotated[int, "Equal seeds draw equal prompts."] = 0,
 ) -> None:

@@ -134,10 +134,12 @@ class Latest:
 def share(arms: Mapping[str, Latest], expected: Mapping[str, int]) -> float | None:
     """Return the share of the expected calls of all arms that are done.
 
-    None where none are expected.
+    None where none are expected, or an arm has done more: then nobody knows the share.
     """
     total = sum(expected.values())
-    done = sum(min(arms[name].done, count) for name, count in expected.items() if name in arms)
+    if any(arms[name].total(count) is None for name, count in expected.items() if name in arms):
+        return None
+    done = sum(arms[name].done for name in expected if name in arms)
     return done / total if total else None
 
 

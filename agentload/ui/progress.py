@@ -229,9 +229,7 @@ class Fold:
 
     def _share(self) -> float | None:
         arms = {name: arm.latest for name, arm in self._arms.items()}
-        planned = self._expected.items()
-        known = all(arms[name].total(count) is not None for name, count in planned if name in arms)
-        found = share(arms, self._expected) if known else None
+        found = share(arms, self._expected)
         if found is not None or not self._rounds:
             return found
         ended = 0 if self._round is None else self._round + 1

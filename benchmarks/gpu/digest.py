@@ -393,9 +393,9 @@ def _shown(change: Ends) -> str:
     if low is None and high is None:
         return "unknown"
     if low is None:
-        return f"{high:+.1f}% or less"
+        return f"at most {high:+.1f}%"
     if high is None:
-        return f"{low:+.1f}% or more"
+        return f"at least {low:+.1f}%"
     return f"{change['value']:+.1f}% [{low:+.1f}, {high:+.1f}]"
 
 

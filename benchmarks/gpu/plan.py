@@ -81,6 +81,7 @@ def values(data: Mapping[str, Any], site: Site, *, programs: Mapping[str, str]) 
     place = data["places"][site.place]
     known = {name: str(value) for name, value in place["values"].items()}
     plays = data["models"][site.model]["plays"] if site.place == "gpu" else {}
+    # what has a load of its own and is no decision, such as `edge`, takes the chat's
     known |= {name: str(value) for name, value in plays.get("chat", {}).items()}
     known |= {
         "model": site.model,
@@ -138,7 +139,7 @@ def _filled(word: str, known: Mapping[str, str]) -> list[str]:
     """Return a word with its values; one that is nothing but a value may be several words."""
     return (
         shlex.split(known[word[1:-1]])
-        if word in {"{chat_load}", "{rag_load}", "{resume}", "{anew}"}
+        if word in {"{resume}", "{anew}"} or word.endswith("_load}")
         else [word.format_map(known)]
     )
 

@@ -55,9 +55,13 @@ def changes(decided: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def holds(predicted: Ends, measured: Ends) -> bool:
     """Tell whether two changes agree: their log ratios differ by no more than both
-    intervals allow, or, where one is a bound, the intervals have a value in common.
+    intervals allow, or, where one is a bound, the intervals have a value in common. A change
+    without any end says nothing, and agrees with nothing.
     """
-    if None in (*predicted.values(), *measured.values()):
+    ends = [(each["low"], each["high"]) for each in (predicted, measured)]
+    if (None, None) in ends:
+        return False
+    if any(None in each for each in ends):
         lows = [each["low"] for each in (predicted, measured) if each["low"] is not None]
         highs = [each["high"] for each in (predicted, measured) if each["high"] is not None]
         return max(lows, default=-math.inf) <= min(highs, default=math.inf)

@@ -163,6 +163,7 @@ def test_the_prediction_was_made_for_every_decision_of_the_kit_and_with_its_arms
         ((-55, None, -55), (-60, -70, -50), True),
         ((-55, None, -55), (-30, -40, -20), False),
         ((-55, None, -55), (10, 10, None), False),
+        ((-55, None, -55), (None, None, None), False),
     ],
 )
 def test_a_prediction_holds_within_both_intervals(

@@ -161,6 +161,20 @@ MISNAMED = [  # a line, and its whole hint: an option of another kind is none
     ("report x.duckdb --outdir x", "--out x"),
     ("demo --quite x", "--quiet"),
     ("watch run n --jobs x", "agentload watch run --help"),
+    ("replay rag --run x", "--run-id x"),
+    ("replay rag --dry", "--dry-run"),
+    ("replay rag --dbase x", "--db x"),
+    ("replay rag --calls 40", "--max-calls 40"),
+    ("replay rag --wait-caps user=5", "--wait-cap user=5"),
+    ("replay rag --wait-scal user=2", "--wait-scale user=2"),
+    ("decide rag --budget-minutes 10m", "--budget 10m"),
+    ("endpoints init --model-name x", "--model x"),
+    (
+        "replay chat --sessions 4 --workers 2 --profile gpt-oss-20b-h100 --pairs=2",
+        "agentload simulate chat --sessions 4 --pairs=2 --profile gpt-oss-20b-h100",
+    ),
+    ("ui --port 80 a.duckdb --databse b.duckdb", "agentload ui --help"),
+    ("report --run r --database a.duckdb b.duckdb", "agentload report --help"),
 ]
 
 

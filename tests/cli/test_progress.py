@@ -38,6 +38,18 @@ def test_the_time_left_is_the_plans_at_first_and_what_was_seen_at_last(
     assert progress.line().endswith(f"left {left}")
 
 
+def test_a_plan_of_which_an_arm_did_more_draws_no_bar_and_knows_no_end() -> None:
+    trace = Trace(
+        header=Header(name="t"), sessions=(Session(session="s", workload="chat", turns=(TURN,)),)
+    )
+    expected = cost(plan(trace, ["a", "b"], run="r", scheme=Scheme(pairs=1)))
+    progress = CallProgress(replace(expected, calls_by_arm={"a": 10, "b": 100}))
+    progress._arms["a"].done = 12
+    progress._arms["b"].done = 12
+    assert progress.lines()[0] == "… left"
+    assert progress.line().endswith("left …")
+
+
 def test_what_is_drawn_is_taken_away_whole_after_a_terminal_became_narrower(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
