@@ -61,7 +61,7 @@ unit: $(READY) ## run the tests
 	$(PYTEST) --forks 6 --durations=10
 
 again: $(READY) ## run what failed last once more
-	$(PYTEST) --last-failed --last-failed-no-failures none -m ''
+	HYPOTHESIS_PROFILE=slow $(PYTEST) --last-failed --last-failed-no-failures none -m ''
 
 record: $(READY) ## replay recorded command lines, and print every difference (ARGS='--write --only help' writes recordings)
 	$(BIN)/python -m tests.recorded.record $(ARGS)
