@@ -29,7 +29,7 @@ from tests.live.calls import MS, PATIENT, request
 from tests.live.certificates import Certificates
 from tests.live.hostility import event
 from tests.live.late import Hold
-from tests.live.scripted import END, STREAM, good, serving, token, unread_bytes
+from tests.live.scripted import END, STREAM, await_all_read, good, serving, token
 
 pytestmark = ON_LINUX
 
@@ -66,8 +66,8 @@ async def test_only_the_thread_gives_each_chunk_its_own_stamp_while_python_is_he
                 sent = event(payload if isinstance(payload, dict) else b"[DONE]")
                 peer.sendall(b"%x\r\n%b\r\n" % (len(sent), sent))
                 # Only the thread reads meanwhile, however late this machine lets it.
-                while read_path == "thread" and unread_bytes(listening.getsockname()[1]):
-                    time.sleep(0.001)
+                if read_path == "thread":
+                    await_all_read(listening.getsockname()[1])
             hold.over()
             peer.sendall(END)
 
