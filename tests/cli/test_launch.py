@@ -82,9 +82,9 @@ def test_a_command_that_is_asked_to_stop_ends_in_its_own_time(
         for _ in range(6_000):
             is_heeded = signal.getsignal(number) is not signal.default_int_handler
             if is_heeded and note.exists() and note.read_text() == "begin":
+                os.kill(os.getpid(), number)
                 break
             time.sleep(0.01)
-        os.kill(os.getpid(), number)
         note.with_name("note.asked").touch()
 
     asking = threading.Thread(target=ask)

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 
-from tests.live.scripted import END, STREAM, good, unread_bytes
+from tests.live.scripted import END, STREAM, await_all_read, good
 
 
 class Hold:
@@ -37,8 +37,7 @@ def written_to_a_late_reader(
     peer.recv(65536)
     peer.sendall(STREAM)
     for payload in good(2)[:2]:
-        while unread_bytes(peer.getsockname()[1]):
-            time.sleep(0.001)
+        await_all_read(peer.getsockname()[1])
         hold = Hold(loop) if written_ns else None
         event = f"data: {json.dumps(payload)}\n\n".encode()
         before_ns = time.monotonic_ns()
@@ -48,7 +47,6 @@ def written_to_a_late_reader(
         if hold is not None:
             time.sleep(0.05)
             hold.over()
-            while unread_bytes(peer.getsockname()[1]):  # or the end is read with the token
-                time.sleep(0.001)
+            await_all_read(peer.getsockname()[1])  # or the end is read with the token
     peer.sendall(END)
     return written_ns

@@ -5,6 +5,7 @@ import json
 import socket
 import ssl
 import struct
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,14 @@ def unread_bytes(port: int) -> int:
         for fields in map(str.split, lines)
         if fields[2] == there
     )
+
+
+def await_all_read(port: int) -> None:
+    """Wait until no bytes wait at our ends of connections to a port, and do not turn the loop."""
+    until_s = time.monotonic() + 60
+    while unread_bytes(port):
+        assert time.monotonic() < until_s, "nobody reads"
+        time.sleep(0.001)
 
 
 @dataclass

@@ -4,6 +4,7 @@ crumbs, with pings, with or without an end mark.
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,16 +19,27 @@ pytestmark = [pytest.mark.loopback, pytest.mark.usefixtures("read_path")]
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
 
 
-async def test_an_answer_that_never_ends_is_over_soon_after_its_end_mark() -> None:
+async def test_an_answer_that_never_ends_is_over_soon_after_its_end_mark(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def answer(peer: Peer) -> None:
         await peer.send(STREAM)
         await peer.events(*good(3))
         await peer.hang()
 
-    async with serving(answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
-        async with asyncio.timeout(60):
-            outcome = await wire.call(request(limits=Limits()))
+    loop = asyncio.get_running_loop()
+    call_at, timers_s = loop.call_at, list[float]()
+
+    def noted(when: float, *rest: Any, **context: Any) -> asyncio.TimerHandle:
+        timers_s.append(when)
+        return call_at(when, *rest, **context)
+
+    monkeypatch.setattr(loop, "call_at", noted)
+    async with serving(answer) as server, asyncio.timeout(60):
+        outcome = await one_call(server.url)
     assert (outcome.status, outcome.done_ns) == ("ok", outcome.last_ns)
+    assert outcome.last_ns is not None
+    assert pytest.approx(outcome.last_ns / 1e9 + 1, abs=0.001) in timers_s
 
 
 async def test_an_answer_of_an_old_server_ends_with_its_connection() -> None:

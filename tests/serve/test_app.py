@@ -427,7 +427,7 @@ async def test_tokenize_counts_as_prompts_are_counted(http: aiohttp.ClientSessio
 
 async def test_speed_plays_the_engine_faster_than_real() -> None:
     async with (
-        served(arm(step_ms=100), ServerOptions(speed=1000)) as running,
+        served(arm(step_ms=10_000), ServerOptions(speed=10_000)) as running,
         client(running) as openai,
     ):
         async with asyncio.timeout(60):

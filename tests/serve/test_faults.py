@@ -13,6 +13,8 @@ import aiohttp
 import pytest
 
 from agentload.exposition.scrape import parse
+from agentload.serve.delivery import TrickledBody
+from agentload.serve.mishaps import Mishaps
 from agentload.serve.server import ServerOptions
 from tests.serve.arms import arm
 from tests.serve.recorded_lines import Json, event, text
@@ -108,14 +110,27 @@ async def test_a_stalled_stream_falls_silent_and_then_goes_on_with_what_has_pile
     assert log["tokens"][last + 1] > 1
 
 
-@pytest.mark.parametrize("fault", ["stall, after_tokens: 5", "trickle, ms_per_byte: 20"])
+@pytest.mark.parametrize(
+    ("fault", "slower", "slows"),
+    [
+        ("stall, after_tokens: 5", Mishaps, "stall"),
+        ("trickle, ms_per_byte: 20", TrickledBody, "write"),
+    ],
+)
 async def test_a_stream_that_is_slowed_by_a_fault_ends_when_its_client_leaves(
-    fault: str, tmp_path: Path
+    fault: str, slower: type, slows: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The fault slowed the answer, and the client's leaving ended it."""
+    is_slowed, slow = asyncio.Event(), getattr(slower, slows)
+
+    def noted(*arguments: object) -> object:
+        is_slowed.set()
+        return slow(*arguments)
+
+    monkeypatch.setattr(slower, slows, noted)
     async with suffering(fault, truth=tmp_path / "truth.jsonl", step_ms=20) as http:
-        async with http.post("chat/completions", json=LONG) as answer:
-            await answer.content.readany()
+        async with http.post("chat/completions", json=LONG) as answer, asyncio.timeout(60):
+            await is_slowed.wait()
             assert await gauge(http, "running") == 1
             answer.close()
         async with asyncio.timeout(60):
