@@ -19,14 +19,17 @@ END = b"0\r\n\r\n"
 
 
 def unread_bytes(port: int) -> int:
-    """Return how many bytes wait in the kernel at our ends of connections to a port."""
+    """Return how many bytes from a port are under way, or wait in the kernel at our ends."""
     there = f"0100007F:{port:04X}"
-    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
-    return sum(
-        int(fields[4].partition(":")[2], 16)
-        for fields in map(str.split, lines)
-        if fields[2] == there
-    )
+    found = 0
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, _, queues, *_ = line.split()
+        sent, received = queues.split(":")
+        if local == there:
+            found += int(sent, 16)  # what the other end has not confirmed
+        if remote == there:
+            found += int(received, 16)
+    return found
 
 
 def await_all_read(port: int) -> None:
