@@ -105,6 +105,7 @@ def truth() -> float:
     return steps[1] / steps[0] - 1
 
 
+@pytest.mark.alone  # it measures by how much one machine is slower
 @pytest.mark.parametrize("swap", [(), ("--swap",)], ids=["still", "swapped"])
 def test_a_swap_tells_the_machine_from_the_arm(
     machines: dict[str, Servers], trace: Path, tmp_path: Path, swap: tuple[str, ...]

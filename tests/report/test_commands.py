@@ -6,14 +6,12 @@ from dataclasses import replace
 from typing import get_args
 
 import pytest
-import typer
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.main import get_command
 
 from advisor import steps
 from advisor.policy import Policy, ServiceLimits
-from agentload.cli._lazy import verbs
+from agentload.cli._lazy import _command, verbs
 from agentload.errors import PlanError
 from agentload.evidence.grades import QuestionOptions
 from agentload.layout.plan import of_study
@@ -79,14 +77,11 @@ def whole(step: steps.Step, facts: RunFacts, *, played: int = 0, joins: bool = F
 def refused(command: str) -> set[str]:
     """List the options of a command line that its verb does not have."""
     _, verb, *words = shlex.split(command)
-    app = typer.Typer(add_completion=False)
     group, name = (
         ("agentload.cli.endpoints", words[0]) if verb == "endpoints" else ("agentload.cli", verb)
     )
-    app.command()(next(each for each in verbs(group) if each.name == name).run())
-    known = {
-        name for param in get_command(app).params for name in (*param.opts, *param.secondary_opts)
-    }
+    made = _command(next(each for each in verbs(group) if each.name == name))
+    known = {name for param in made.params for name in (*param.opts, *param.secondary_opts)}
     return {word for word in words if word.startswith("--")} - known
 
 
