@@ -72,6 +72,8 @@ def _option_meant(typed: str, context: Any) -> str | None:  # noqa: ANN401  # as
     value = _value_of(typed)
     parameters = {name: each for each in context.command.params for name in each.opts}
     name = _nearest(typed, parameters) or _part_of(typed, parameters)
+    if name is None and _takes_names(context):
+        return _as_named_value(typed, value, context)
     if name is None:
         return _of_another_verb(typed, value, context.command.name)
     if not name.startswith("-"):
@@ -163,6 +165,26 @@ def _as_argument(
     is_there = len(arguments) == len(known)
     arguments[at : at + is_there] = [value]
     return shlex.join((*verb, *arguments, *chain(*rest)))
+
+
+def _takes_names(context: Any) -> bool:  # noqa: ANN401  # as _example
+    """Return whether a verb takes options of a workload or a format, as NAME=VALUE."""
+    return any("NAME=VALUE" in (each.metavar or "") for each in context.command.params)
+
+
+def _as_named_value(typed: str, value: str, context: Any) -> str | None:  # noqa: ANN401  # as _example
+    """Return the line with an option of a workload or a format as NAME=VALUE.
+
+    None where what it belongs to, which stands first, was not typed.
+    """
+    verb = context.command_path.split()
+    words = sys.argv[len(verb) :]
+    if not value or words[0].startswith("-"):
+        return None
+    at = next(index for index, word in enumerate(words) if word.partition("=")[0] == typed)
+    named = f"{typed.lstrip('-')}={value}"
+    end = at + (1 if "=" in words[at] else 2)
+    return shlex.join((*verb, *words[:at], named, *words[end:]))
 
 
 def _read_or_meant(option: str, value: str, verb: str) -> str:

@@ -217,7 +217,7 @@ def readable_option(flag: Flag, value: object) -> str:
     if not isinstance(value, str):
         return flag.option
     try:
-        _read(flag, [value] if flag.said.repeated else value)
+        flag.check(_read(flag, [value] if flag.said.repeated else value), flag.option)
     except UsageError as error:
         return error.hint or flag.option
     return f"{flag.option} {shlex.quote(value)}"
