@@ -10,14 +10,9 @@ import msgspec
 from msgspec import Meta
 
 from agentload.dispatch.counting import Counting
-from agentload.endpoints.arguments import (
-    holds_key,
-    keys_in_body,
-    keys_in_environment,
-    keys_in_headers,
-)
 from agentload.endpoints.endpoint import Connections, Endpoint, Launch, checked_url, without_user
 from agentload.endpoints.facts import EXPECTABLE
+from agentload.endpoints.keys import holds_key, keys_in_body, keys_in_environment, keys_in_headers
 from agentload.errors import EndpointError
 
 Text: TypeAlias = str | int | float

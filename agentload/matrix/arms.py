@@ -10,8 +10,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from agentload.endpoints.arguments import holds_key, words_of
+from agentload.endpoints.arguments import words_of
 from agentload.endpoints.commands import COMMON
+from agentload.endpoints.keys import holds_key
 from agentload.errors import UsageError
 from agentload.kvmath.pool import TRIED
 from agentload.matrix.described import Config, MatrixModel, MatrixServer, Settings

@@ -10,8 +10,8 @@ import msgspec
 
 from agentload import documents
 from agentload.builtin import find
-from agentload.endpoints.arguments import holds_key, keys_in_environment
 from agentload.endpoints.endpoint import without_user
+from agentload.endpoints.keys import holds_key, keys_in_environment
 from agentload.endpoints.read import EMULATED
 from agentload.endpoints.values import FIELDS, value_of
 from agentload.errors import AgentloadError, UsageError, nearest

@@ -65,7 +65,6 @@ def stamps(ns: Sequence[int], tokens: Sequence[int]) -> Stamps | None:
 def _packed(form: Literal["i", "H"], values: Sequence[int]) -> bytes:
     try:
         return array(form, values).tobytes()
-    except (
-        OverflowError
-    ):  # a silence of half an hour, or a server that counts nonsense: as much as fits
+    except OverflowError:
+        # A silence of half an hour, or a server that counts nonsense: as much as fits.
         return array(form, [min(value, MOST[form]) for value in values]).tobytes()

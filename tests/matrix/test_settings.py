@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentload.endpoints.arguments import holds_key
+from agentload.endpoints.keys import holds_key
 from agentload.errors import UsageError
 from agentload.kvmath.pool import TRIED
 from agentload.matrix.arms import OURS, check, expectations, gpus, grid, known_settings, words
