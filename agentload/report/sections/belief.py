@@ -11,7 +11,7 @@ import numpy as np
 from advisor.dtypes import canonical
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.parts import Check, assurance, doubt, objection
+from agentload.report.parts import Certainty, Check, assurance, doubt, objection
 from agentload.report.sections.certainty import surely
 from agentload.report.sections.view import View
 
@@ -268,7 +268,9 @@ def _gates(view: View) -> Iterator[Check]:
         more = f" (and {say.plural(len(others), 'more time')})" if others else ""
         where = labels.where(one) or "all arms"
         message = view.typeset(one.message)
-        yield objection(f"failed validity check on {where}: {message}{more}", "open")
+        # A drift spoils nothing: what is compared in pairs is as well known as without it.
+        cap: Certainty = "open" if one.spoils else "likely"
+        yield objection(f"failed validity check on {where}: {message}{more}", cap)
     if gates and not failed:
         text = f"{passed} of {len(gates)} validity checks passed, none failed"
         yield assurance(text) if passed else doubt(text)

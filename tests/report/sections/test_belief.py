@@ -9,7 +9,7 @@ from advisor.deployment import Deployment
 from advisor.evidence import Arm, ClientHealth, Evidence
 from advisor.legs.gpus import GPUS
 from advisor.rulebook import all_rules
-from advisor.verdict import Gate, Skipped
+from advisor.verdict import TIMES, Gate, Skipped
 from agentload.report.parts import Check, Confidence, Made, RunFacts, Served
 from tests.report import sample
 from tests.report.telling import made
@@ -151,10 +151,12 @@ def test_a_failed_gate_is_told_with_what_it_saw() -> None:
             state="bad",
             text="failed validity check on FP8, code: time per output token rose by 9% (and 1 "
             "more time)",
-            caps="open",
+            caps="likely",
         )
         in told.belief
     )
+    spoilt = made(replace(decision, gates=tuple(replace(each, spoils=TIMES) for each in gates)))
+    assert [each.caps for each in spoilt.belief if "failed validity" in each.text] == ["open"]
     assert dict(told.asides)["Caveats"] == "Each server was started once"
 
 
@@ -194,7 +196,7 @@ def test_an_effect_is_as_certain_as_its_distance_from_the_margin_and_the_open_ch
     )
     assert made(replace(decision, server=far)).sure.effect == "certain"
     few = tuple(replace(each, pairs=4) for each in decision.changes)
-    failed = (Gate(name="client", status="fail", message="late"),)
+    failed = (Gate(name="client", status="fail", message="late", spoils=TIMES),)
     poor = made(replace(decision, changes=few, gates=failed)).sure
     assert (poor.effect, poor.reasons) == (
         "open",
