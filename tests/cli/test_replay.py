@@ -77,7 +77,7 @@ def traced(path: Path, *, wait_s: float) -> Path:
 
 NEEDLESS = (
     *("agentload.decision", "agentload.importers", "agentload.serve.server", "agentload.ui"),
-    *("aiohttp.web", "jinja2", "openai", "prometheus_client", "ray", "scipy.stats"),
+    *("aiohttp.web", "jinja2", "openai", "pandas", "prometheus_client", "ray", "scipy.stats"),
 )
 """What a replay against running servers has no use for, and what takes long to import."""
 
