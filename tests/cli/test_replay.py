@@ -76,7 +76,13 @@ def traced(path: Path, *, wait_s: float) -> Path:
 
 
 NEEDLESS = (
-    *("agentload.decision", "agentload.importers", "agentload.serve.server", "agentload.ui"),
+    *("agentload.decision", "agentload.importers", "agentload.remote.crew"),
+    *(
+        "agentload.run.capacity",
+        "agentload.serve.server",
+        "agentload.ui",
+        "agentload.virtual.shell",
+    ),
     *("aiohttp.web", "jinja2", "openai", "pandas", "prometheus_client", "ray", "scipy.stats"),
 )
 """What a replay against running servers has no use for, and what takes long to import."""
