@@ -1,7 +1,7 @@
 """Turn journal rows into columns, which a database loads in batches.
 
-Nothing here calls `pyarrow.array`: it imports pandas wherever pandas is installed, which takes
-longer than to load a short run.
+Arrow's arrays are made of their buffers. `pyarrow.array` imports pandas wherever pandas is
+installed, and a mask imports `pyarrow.compute`: either takes longer than to load a short run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -140,8 +140,9 @@ def _counts(mask: Mask, offsets: Ints) -> Ints:
 def _lists(values: npt.NDArray[Any], lengths: Ints) -> pa.Array:
     """Split values into one list for each call; NULL for an empty one."""
     ends = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
-    is_empty = pa.Array.from_buffers(pa.bool_(), len(lengths), [None, _bits(lengths == 0)])
-    return pa.ListArray.from_arrays(_array(ends), _array(values), mask=is_empty)
+    kept = _array(values)
+    buffers = [_bits(lengths > 0), pa.py_buffer(ends)]
+    return pa.Array.from_buffers(pa.list_(kept.type), len(lengths), buffers, children=[kept])
 
 
 def _array(values: npt.NDArray[Any], *, is_known: Mask | None = None) -> pa.Array:
