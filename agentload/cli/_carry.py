@@ -12,19 +12,15 @@ from agentload.evidence.block import serving_figures
 from agentload.evidence.summary import summarise
 from agentload.layout.cost import about
 from agentload.remote.seats import nodes_of
-from agentload.report.advise import settle
 from agentload.run import door
 from agentload.run.additions import remember_addition
 from agentload.run.ask import Eval, Evaluated
 from agentload.run.audience import check_stored
-from agentload.run.capacity import ArmLoad
-from agentload.run.find import require_found
 from agentload.run.lay import Prepared
 from agentload.run.place import StudyPlace
 from agentload.run.play import Played
 from agentload.run.questions import questions_cost
 from agentload.run.record import Stored, again
-from agentload.run.simulated_answers import Answering
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live
 from agentload.verdict.policy import Setting
@@ -33,6 +29,8 @@ from agentload.verdict.verdict import question_pace
 if TYPE_CHECKING:
     from agentload.ask.probes import Probed
     from agentload.decision.answers import AnswersEnd
+    from agentload.run.capacity import ArmLoad
+    from agentload.run.simulated_answers import Answering
 
 
 def carry_out(
@@ -102,7 +100,9 @@ def _print_result(
             assert_never(study)
 
 
-def _print_forecast(made: Prepared | Eval | Answering, place: StudyPlace, *, as_json: bool) -> None:
+def _print_forecast(
+    made: "Prepared | Eval | Answering", place: StudyPlace, *, as_json: bool
+) -> None:
     if not isinstance(made, Prepared):
         _print_questions(made, place, as_json=as_json)
         return
@@ -159,6 +159,8 @@ def _decide_on(
     Where the client *is_late*, what held it comes first.
     """
     transient("deciding …")
+    from agentload.report.advise import settle  # late: servers need not wait for it
+
     settle(place.database, ended.run_id)
     transient("")
     if not as_json:
@@ -192,7 +194,7 @@ def _print_asked(
     _decide_on(ended, place, then="advise", as_json=as_json)
 
 
-def _print_questions(made: Eval | Answering, place: StudyPlace, *, as_json: bool) -> None:
+def _print_questions(made: "Eval | Answering", place: StudyPlace, *, as_json: bool) -> None:
     study = made.study
     left = made.left()
     run = place.into or place.resume
@@ -224,13 +226,15 @@ def _print_questions(made: Eval | Answering, place: StudyPlace, *, as_json: bool
         )
 
 
-def _print_found(study: Search, found: tuple[ArmLoad, ...], *, as_json: bool) -> None:
+def _print_found(study: Search, found: "tuple[ArmLoad, ...]", *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     elif isinstance(study.servers, Live):
         _results.print_limits(found)
     else:
         print(*_results.trial_lines(study, found), sep="\n")
+    from agentload.run.find import require_found  # late: most studies search nothing
+
     require_found(found)
 
 

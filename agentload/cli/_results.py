@@ -13,12 +13,12 @@ from agentload.layout.long_run import Fills
 from agentload.layout.plan import starts_of
 from agentload.model.controls import is_control, is_replica
 from agentload.model.plan import Plan
-from agentload.run.capacity import ArmLoad
 from agentload.study.kinds import Search
 from agentload.study.quantity import LIMITS
 
 if TYPE_CHECKING:
     from agentload.ask.probes import Probed
+    from agentload.run.capacity import ArmLoad
 
 MOST_SHARES: Final = 8
 """Most nodes whose calls are listed one by one."""
@@ -117,7 +117,7 @@ def _pool_lines(fills: Fills) -> Iterator[str]:
         yield f"warning   {warning}"
 
 
-def trial_lines(study: Search, found: Iterable[ArmLoad]) -> Iterator[str]:
+def trial_lines(study: Search, found: "Iterable[ArmLoad]") -> Iterator[str]:
     """Yield, for each arm, the largest load that held in virtual time and those that were tried."""
     assert study.slo is not None, "a simulated search has limits"
     slo = LIMITS.write(study.slo)
@@ -141,7 +141,7 @@ def trial_lines(study: Search, found: Iterable[ArmLoad]) -> Iterator[str]:
             yield from cliff_lines([each])
 
 
-def cliff_lines(found: Iterable[ArmLoad]) -> Iterator[str]:
+def cliff_lines(found: "Iterable[ArmLoad]") -> Iterator[str]:
     """Yield, for each arm, from how many sessions on its cache hits less than it could."""
     for each in found:
         valid = [trial for trial in each.trials if trial.void is None]
@@ -159,7 +159,7 @@ def _percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.0%}"
 
 
-def _bracket(found: ArmLoad, unit: str) -> str:
+def _bracket(found: "ArmLoad", unit: str) -> str:
     if found.holds is None:
         return f"no load holds, not even {found.trials[0].load:.4g} {unit}"
     holds, low, high = (
@@ -171,7 +171,7 @@ def _bracket(found: ArmLoad, unit: str) -> str:
     return f"{holds} {unit} [{low}, {high}]"
 
 
-def print_limits(found: Sequence[ArmLoad]) -> None:
+def print_limits(found: "Sequence[ArmLoad]") -> None:
     """Print a line an arm: what it carries, with
     its interval, and which trouble there is beyond.
     """
@@ -198,7 +198,7 @@ def _sessions(sessions: float | None) -> str:
     return f"{math.floor(sessions)}"
 
 
-def _trouble(found: ArmLoad) -> str:
+def _trouble(found: "ArmLoad") -> str:
     trial = found.broken
     if trial is None or trial.trouble is None:
         return "–"

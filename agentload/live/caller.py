@@ -59,7 +59,10 @@ def chat(prompt: Prompt, *, sampling: Sampling) -> list[bytes]:
 
 
 def _listed(pieces: Sequence[JsonPiece]) -> list[bytes]:
-    return [part for piece in pieces for part in (b",", piece.json)][1:]
+    """Return the JSON of all pieces, with a comma between each two."""
+    parts = [b","] * (2 * len(pieces) - 1)
+    parts[::2] = [piece.json for piece in pieces]
+    return parts
 
 
 def _options(sampling: Sampling) -> bytes:

@@ -46,7 +46,11 @@ class Prompt:
     """Messages."""
     written: tuple[JsonPiece, ...]
     """Tools, one piece for each segment that describes some."""
-    exact: Exactness
+    tokenizer: Tokenizer = WORD_TOKENS
+    size: int = 0
+    """Bytes of all messages and tools."""
+    over: int = 0
+    """Tokens that all of these have beyond what the context asks for."""
     salt: str = ""
     context: tuple[Segment, ...] = field(default=(), repr=False)
     settled: int = 0
@@ -72,9 +76,15 @@ class Prompt:
         return sum([piece.tokens for piece in (*self.spoken, *self.written)])
 
     @property
-    def size(self) -> int:
-        """Bytes of all messages and tools."""
-        return sum([len(piece.json) for piece in (*self.spoken, *self.written)])
+    def exact(self) -> Exactness:
+        """How exactly the tokens are known."""
+        if self.tokenizer == WORD_TOKENS:  # by value, as a worker has a copy
+            return "exact"
+        if any(segment.role == "image" for segment in self.context):
+            # An image is counted by the emulator's rule, which only some models share.
+            return "ratio"
+        is_drawn = all(segment.text is None and segment.plant is None for segment in self.context)
+        return self.tokenizer.exact if is_drawn else self.tokenizer.counts
 
     def leads(self, context: Sequence[Segment], *, salt: str) -> bool:
         """Tell whether a context begins with the settled messages of this one, and adds no tools.
@@ -119,7 +129,6 @@ class Renderer:
     ) -> None:
         self._seed = seed
         self._tokenizer = tokenizer or WORD_TOKENS
-        self._is_emulated = self._tokenizer == WORD_TOKENS  # by value, as a worker has a copy
         self._bodies = Bodies(seed=seed, tokenizer=self._tokenizer, block=block)
         self._cache = Cache(limit=cache_bytes)
 
@@ -133,22 +142,26 @@ class Renderer:
         """
         if after is not None and after.leads(context, salt=salt):
             grouped = list(messages(context[after.settled_segments :]))
-            spoken = after.spoken[: after.settled]
+            kept, again = after.spoken[: after.settled], after.spoken[after.settled :]
+            size, owed = after.size - _size(again), after.over - _over(again)
             written = after.written
             lead = None
         else:
             grouped = list(messages(context))
-            spoken = ()
+            kept = ()
             written, lead = self._begun(context, grouped, salt)
-        owed = sum([piece.over for piece in (*written, *spoken)])
+            size, owed = _size(written), _over(written)
+        spoken = self._spoken(grouped, lead, owed)
         settled, segments = _settled(context, grouped)
         return Prompt(
-            spoken=(*spoken, *self._spoken(grouped, lead, owed)),
+            spoken=(*kept, *spoken),
             written=written,
-            exact=self._exactness(context),
+            tokenizer=self._tokenizer,
+            size=size + _size(spoken),
+            over=owed + _over(spoken),
             salt=salt,
             context=context,
-            settled=len(spoken) + settled if segments else 0,
+            settled=len(kept) + settled if segments else 0,
             settled_segments=segments,
         )
 
@@ -188,17 +201,6 @@ class Renderer:
             spoken.append(piece)
             owed += piece.over
         return spoken
-
-    def _exactness(self, context: tuple[Segment, ...]) -> Exactness:
-        if self._is_emulated:
-            return "exact"
-        if any(segment.role == "image" for segment in context):
-            # An image is counted by the emulator's rule, which only some models share.
-            return "ratio"
-        is_drawn = all(segment.text is None and segment.plant is None for segment in context)
-        if is_drawn:
-            return self._tokenizer.exact
-        return self._tokenizer.counts
 
     def _message(self, message: Message, first: Slot) -> JsonPiece:
         slots = self._slots(message, first)
@@ -319,9 +321,15 @@ def _settled(context: Sequence[Segment], grouped: Sequence[Message]) -> tuple[in
     return settled, segments
 
 
+def _size(pieces: Sequence[JsonPiece]) -> int:
+    return sum([len(piece.json) for piece in pieces])
+
+
+def _over(pieces: Sequence[JsonPiece]) -> int:
+    return sum([piece.over for piece in pieces])
+
+
 def _joined(start: bytes, pieces: Iterable[JsonPiece], end: bytes, separator: bytes) -> JsonPiece:
     pieces = list(pieces)
     whole = b"%b%b%b" % (start, separator.join([piece.json for piece in pieces]), end)
-    return JsonPiece(
-        whole, sum([piece.tokens for piece in pieces]), sum([piece.over for piece in pieces])
-    )
+    return JsonPiece(whole, sum([piece.tokens for piece in pieces]), _over(pieces))

@@ -15,7 +15,6 @@ from agentload.model.plan import Plan
 from agentload.run.arms import read_arms
 from agentload.run.ask import Evaluated
 from agentload.run.audience import Audience, finish
-from agentload.run.capacity import ArmLoad
 from agentload.run.lay import Prepared, lay_out
 from agentload.run.measure import check_replicas, measure, play_stages, simulate
 from agentload.run.place import StudyPlace
@@ -28,6 +27,7 @@ from agentload.study.parts import Live, Virtual
 
 if TYPE_CHECKING:
     from agentload.ask.probes import Probed
+    from agentload.run.capacity import ArmLoad
     from agentload.run.evaluation import Evaluation
     from agentload.run.find import SearchTrials
 
@@ -49,7 +49,7 @@ def carry_out(
 @overload
 def carry_out(
     study: Search, place: StudyPlace, audience: Audience, *, adapt: "Adapt[SearchTrials]" = ...
-) -> tuple[ArmLoad, ...]: ...
+) -> "tuple[ArmLoad, ...]": ...
 @overload
 def carry_out(
     study: Ask, place: StudyPlace, audience: Audience, *, adapt: "Adapt[Evaluation]" = ...

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agentload.endpoints.facts import COMMANDED, LASTING
 from agentload.endpoints.identity import Identity
@@ -23,9 +23,6 @@ from agentload.model.controls import original
 from agentload.model.plan import Plan
 from agentload.model.rows import BlockRow, CallRow, Row
 from agentload.prompts.tokenizer import WORD_TOKENS
-from agentload.remote.crew import Crew
-from agentload.remote.player import PlayShare
-from agentload.remote.seats import seats
 from agentload.run.barrier import Barrier, Rounds
 from agentload.run.part import OpenPart, PartWork, load_run, look_at, part
 from agentload.run.past import Past, check_resumed, needless, past
@@ -36,6 +33,9 @@ from agentload.store.database import WRITER_PATIENCE_S
 from agentload.store.places import worker_journals
 from agentload.study.kinds import Replay, Sweep
 from agentload.telemetry.watch import TelemetryWatch
+
+if TYPE_CHECKING:
+    from agentload.remote.crew import Crew
 
 SAMPLE_S = 5.0
 # longest wait for the database between pairs: the journal holds every row, and servers cost money
@@ -314,8 +314,12 @@ class ReplayPart:
         before: Past,
         barrier: Barrier,
         opening: Callable[[Open], Awaitable[None]],
-    ) -> Crew:
+    ) -> "Crew":
         """Play from several nodes, each with a dispatcher and a share of the plan."""
+        from agentload.remote.crew import Crew  # late: most runs play from this machine
+        from agentload.remote.player import PlayShare
+        from agentload.remote.seats import seats
+
         playing, means = self._playing, self._playing.means
         assert means.on is not None, means
         models = {

@@ -23,7 +23,6 @@ from agentload.study.document import json_text
 from agentload.study.kinds import Ask, Decide, Replay
 from agentload.study.stored import Notes
 from agentload.telemetry.log_lines import StartUp
-from agentload.virtual.shell import Shell
 
 SAMPLE_S = 10.0
 PART: Final = "leg001"
@@ -65,6 +64,8 @@ class Simulation:
         ended_ns = 0
         played = iter(self.played or ())
         if self.played is None:
+            from agentload.virtual.shell import Shell  # late: on servers no engine plays
+
             own = self.study.noise_seed
             played = Shell(
                 plan,

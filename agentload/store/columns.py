@@ -1,10 +1,15 @@
-"""Turn journal rows into Arrow columns, which a database loads in batches."""
+"""Turn journal rows into columns, which a database loads in batches.
+
+Arrow's arrays are made of their buffers. `pyarrow.array` imports pandas wherever pandas is
+installed, and a mask imports `pyarrow.compute`: either takes longer than to load a short run.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import pyarrow as pa
 
 from agentload.store import codec
@@ -39,17 +44,17 @@ def by_name(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> dict[str, Se
     return dict(zip(names, zip(*rows, strict=True), strict=True))
 
 
-def table(kind: int, columns: Columns, schema: pa.Schema) -> pa.Table:
+def table(kind: int, columns: Columns, schema: pl.Schema) -> pl.DataFrame:
     """Build a table of *schema* from one kind's columns; a missing one takes its default."""
     length = len(next(iter(columns.values())))
     defaults = codec.DEFAULTS[kind]
-    arrays = {}
-    for field in schema:
-        values = columns.get(field.name)
+    filled = {}
+    for name in schema:
+        values = columns.get(name)
         if values is None:
-            values = [defaults.get(field.name)] * length
-        arrays[field.name] = pa.array(values, field.type)
-    return pa.table(arrays, schema=schema)
+            values = [defaults.get(name)] * length
+        filled[name] = values
+    return pl.DataFrame(filled, schema=schema)
 
 
 def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) -> pa.Table:
@@ -63,6 +68,7 @@ def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) 
         if each and each["gap_us"]:
             ids.append(call_id)
             kept.append(each)
+    first_ns = [each["first_ns"] for each in kept]
     lengths = np.array([len(each["gap_us"]) // 4 for each in kept], dtype=np.int64)
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     gap_bytes = b"".join([each["gap_us"] for each in kept])
@@ -76,12 +82,12 @@ def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) 
     at = np.flatnonzero(late)
     calls = np.searchsorted(offsets, at, side="right") - 1
     places = at - offsets[calls] + 1  # SQL counts from 1
-    ends = pa.array(offsets, pa.int32())
+    known = _array(gaps, is_known=~(is_first | late))
     return pa.table(
         {
-            "call_id": pa.array(ids, pa.int64()),
-            "start_ns": pa.array([each["first_ns"] for each in kept], pa.int64()),
-            "gap_us": pa.ListArray.from_arrays(ends, pa.array(gaps, mask=is_first | late)),
+            "call_id": _array(np.array(ids, dtype=np.int64)),
+            "start_ns": _array(np.array(first_ns, dtype=np.int64)),
+            "gap_us": pa.ListArray.from_arrays(_array(offsets.astype(np.int32)), known),
             "late_at": _lists(places.astype(np.int32), late_counts),
             "late_us": _lists(gaps[late], late_counts),
             "tokens": _token_lists(tokens, lengths, offsets),
@@ -133,7 +139,18 @@ def _counts(mask: Mask, offsets: Ints) -> Ints:
 
 def _lists(values: npt.NDArray[Any], lengths: Ints) -> pa.Array:
     """Split values into one list for each call; NULL for an empty one."""
-    ends = np.concatenate(([0], np.cumsum(lengths)))
-    return pa.ListArray.from_arrays(
-        pa.array(ends, pa.int32()), pa.array(values), mask=pa.array(lengths == 0)
-    )
+    ends = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    kept = _array(values)
+    buffers = [_bits(lengths > 0), pa.py_buffer(ends)]
+    return pa.Array.from_buffers(pa.list_(kept.type), len(lengths), buffers, children=[kept])
+
+
+def _array(values: npt.NDArray[Any], *, is_known: Mask | None = None) -> pa.Array:
+    """Return values as Arrow has them, in the same memory; NULL where one is not known."""
+    valid = None if is_known is None else _bits(is_known)
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(values)])
+
+
+def _bits(mask: Mask) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(mask, bitorder="little"))

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 import duckdb
-import pyarrow as pa
+import polars as pl
 
 from agentload.model.rows import Row
 from agentload.store import codec, columns
@@ -229,16 +229,15 @@ def _store_calls(
 
 
 def _known(request_ids: list[str], connection: duckdb.DuckDBPyConnection) -> set[str]:
-    ids = pa.array(request_ids, pa.string())
-    connection.register("batch", pa.table({"request_id": ids}))
+    connection.register("batch", pl.DataFrame({"request_id": request_ids}))
     rows = connection.execute(
         "SELECT request_id FROM calls_row SEMI JOIN batch USING (request_id)"
     ).fetchall()
     return {request_id for (request_id,) in rows}
 
 
-def _schema(connection: duckdb.DuckDBPyConnection, kind: int) -> pa.Schema:
+def _schema(connection: duckdb.DuckDBPyConnection, kind: int) -> pl.Schema:
     """Return the columns that a kind of row fills; a newer version's table may have more."""
     filled = columns.FILLED[kind]
-    empty = connection.sql(f"FROM {TABLES[kind].name} LIMIT 0").to_arrow_table()
-    return pa.schema([field for field in empty.schema if field.name in filled])
+    empty = connection.sql(f"FROM {TABLES[kind].name} LIMIT 0").pl()
+    return pl.Schema({name: dtype for name, dtype in empty.schema.items() if name in filled})

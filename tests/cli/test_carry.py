@@ -12,6 +12,7 @@ from agentload.errors import StoreError
 from agentload.evidence.summary import RunFigures
 from agentload.live.health import Monitor
 from agentload.live.wire import WireFacts
+from agentload.report import advise
 from agentload.run import door
 from agentload.run.ask import Evaluated
 from agentload.run.place import StudyPlace
@@ -65,6 +66,6 @@ def test_what_held_a_late_client_is_looked_for_before_the_report_is_read(
         door, "carry_out", lambda *_: Played(run_id="r1", health=health, load_error=None)
     )
     monkeypatch.setattr(_carry, "summarise", lambda *_: RunFigures(run_id="r1", arms=()))
-    monkeypatch.setattr(_carry, "settle", lambda *_: None)
+    monkeypatch.setattr(advise, "settle", lambda *_: None)
     _carry.carry_out(Replay(traces=(), servers=SERVERS), PLACE, is_dry=False, as_json=False)
     assert capsys.readouterr().out.splitlines()[-len(next_steps) :] == next_steps

@@ -76,8 +76,10 @@ def traced(path: Path, *, wait_s: float) -> Path:
 
 
 NEEDLESS = (
-    *("agentload.decision", "agentload.importers", "agentload.serve.server", "agentload.ui"),
-    *("aiohttp.web", "jinja2", "openai", "prometheus_client", "ray", "scipy.stats"),
+    *("agentload.decision", "agentload.importers", "agentload.remote.crew", "agentload.ui"),
+    *("agentload.run.capacity", "agentload.serve.server", "agentload.virtual.shell"),
+    *("aiohttp.web", "jinja2", "openai", "pandas", "prometheus_client", "pyarrow.compute"),
+    *("ray", "scipy.stats"),
 )
 """What a replay against running servers has no use for, and what takes long to import."""
 

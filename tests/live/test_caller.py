@@ -27,7 +27,7 @@ CALL = Call(
 )
 HI = JsonPiece(b'{"role":"user","content":"hi \xc3\xa9"}', 1)
 TOOL = JsonPiece(b'{"type":"function"}', 1)
-EMPTY = Prompt(spoken=(), written=(), exact="exact")
+EMPTY = Prompt(spoken=(), written=())
 
 
 def send(name: str) -> Send:

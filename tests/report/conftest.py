@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agentload.cli import _carry
 from agentload.cli import main as cli
+from agentload.report import advise
 
 
 def simulated(database: Path, *options: str) -> str:
@@ -25,7 +25,7 @@ def simulated(database: Path, *options: str) -> str:
     ]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sys, "argv", [*command, *options])
-        patched.setattr(_carry, "settle", lambda *_: None)  # each reader decides anyway
+        patched.setattr(advise, "settle", lambda *_: None)  # each reader decides anyway
         assert cli.main() == 0
     folders = sorted(
         database.with_suffix(".journal").iterdir(), key=lambda folder: folder.stat().st_mtime_ns

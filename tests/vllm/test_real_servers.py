@@ -407,7 +407,7 @@ def _request(
         arm=arm.name,
         session=name,
         body=chat(
-            Prompt(spoken=(JsonPiece(SPOKEN, 3),), written=(), exact="exact"),
+            Prompt(spoken=(JsonPiece(SPOKEN, 3),), written=()),
             sampling=Sampling(model="tiny", max_tokens=tokens),
         ),
         released_ns=time.monotonic_ns(),
