@@ -20,7 +20,7 @@ def safe_leg(case: Case, arm: str, workload: str | None) -> Tested:
     if workload is not None or own.leg.state == "no" or is_same:
         return own
     parts = {name: _alone(case, arm, name) for name in case.weighty()}
-    return _with(own, parts, level=case.level(arm, alone=True))
+    return _with(own, parts, level=case.level_of_answers)
 
 
 def _alone(case: Case, arm: str, workload: str | None) -> Tested:
@@ -53,7 +53,7 @@ def _untested(margin: float, reason: str, need: Need) -> Tested:
 def _judged(case: Case, found: PooledAccuracy) -> Tested:
     """Return the criterion as pooled answers and their worst bucket decide it."""
     margin = case.policy.accuracy_margin
-    level = case.level(found.arm, alone=True)
+    level = case.level_of_answers
     # Pooled, by the interval that is printed; a bucket that was looked for has to be twice as sure.
     p_for = found.p_not_worse
     p_of_bucket = 2 * found.worst_p
