@@ -24,7 +24,6 @@ So tasks that a block cuts count in part, and a task costs what its turns cost.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 
@@ -42,7 +41,6 @@ WHOLE = 0.95  # share of the sessions seen that were played from end to end, and
 MISSING = 0.05  # share of a task's turns that may lie at places that nothing was seen of
 LEAST_TURNS = 20  # at one place, or it shares the mean of its neighbours
 HOUR_S = 3600.0
-_Ends: TypeAlias = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -380,34 +378,8 @@ def _with_costs(evidence: Evidence, found: TaskFigures, classes: Sequence[_Class
     usd = per_s.inverse(usd_per_gpu_hour * gpus / HOUR_S, unit="USD/task")
     if found.success is None or found.success.value <= 0:
         return replace(found, usd=usd)
-    return replace(found, usd=usd, usd_successful=_quotient(usd, found.success))
-
-
-def _quotient(usd: Estimate, share: Estimate) -> Estimate:
-    """Return the cost over the share, with an interval from those of both on the log scale."""
-    value = usd.value / share.value
-    up = _both_apart((usd.value, usd.high), (share.low, share.value))
-    down = _both_apart((usd.low, usd.value), (share.value, share.high))
-    return replace(
-        usd,
-        value=value,
-        low=None if down is None else value / down,
-        high=None if up is None else value * up,
-        unit="USD/successful task",
-    )
-
-
-def _both_apart(first: _Ends, second: _Ends) -> float | None:
-    """Return the factor between the ends of two independent figures together.
-
-    The logarithms of their factors add up as errors do. None where an end is open or zero.
-    """
-    logs = []
-    for low, high in (first, second):
-        if not low or not high:
-            return None
-        logs.append(math.log(high / low))
-    return math.exp(math.hypot(*logs))
+    usd_successful = usd.over(found.success, unit="USD/successful task")
+    return replace(found, usd=usd, usd_successful=usd_successful)
 
 
 # --- success ---

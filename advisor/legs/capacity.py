@@ -47,31 +47,11 @@ def _likely(found: Estimate) -> float:
 
 
 def _ratio(mine: Estimate, theirs: Estimate) -> Estimate:
-    """Return the relative change, with an interval from those of both arms.
-
-    By MOVER on the log scale (Zou and Donner 2008).
-    """
-    value = _likely(mine) / _likely(theirs)
-
-    def reach(falling: Estimate, rising: Estimate) -> float | None:
-        """Return the factor to the end of the interval where one falls and the other rises."""
-        if not falling.low or rising.high is None:
-            return None
-        fall = math.log(_likely(falling) / falling.low)
-        rise = math.log(rising.high / _likely(rising))
-        return math.exp(math.hypot(fall, rise))
-
-    down = reach(mine, theirs)
-    up = reach(theirs, mine)
-    return Estimate(
-        value=value - 1,
-        low=None if down is None else value / down - 1,
-        high=None if up is None else value * up - 1,
-        n=min(mine.n, theirs.n),
-        level=mine.level,
-        unit="relative",
-        method=AGENTS,
-    )
+    """Return the relative change of agents per GPU, with an interval from those of both arms."""
+    arm = replace(mine, value=_likely(mine), n=min(mine.n, theirs.n))
+    reference = replace(theirs, value=_likely(theirs))
+    ratio = arm.over(reference, unit="relative", method=AGENTS)
+    return ratio.transformed(lambda times: times - 1)
 
 
 def _is_narrow(mine: Estimate, ratio: Estimate) -> bool:
@@ -87,9 +67,9 @@ def _is_narrow(mine: Estimate, ratio: Estimate) -> bool:
     return 1 + ratio.high <= widest
 
 
-def _told(found: Estimate, *, noun: bool = True) -> str:
-    number = math.floor(found.value or found.high or 0)
-    said = words.quantity(number, "agent") if noun else f"{number:,}"
+def _told(found: Estimate, noun: str = "") -> str:
+    number = math.floor(_likely(found))
+    said = words.quantity(number, noun) if noun else f"{number:,}"
     return said if found.value else f"at most {said}"
 
 
@@ -134,7 +114,7 @@ def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: 
     elif undivided.is_within(gain):
         state, ratio = "equal", undivided
     told = (
-        f"{_told(mine)} per GPU for {_told(theirs, noun=False)} on {case.evidence.reference} "
+        f"{_told(mine, 'agent')} per GPU for {_told(theirs)} on {case.evidence.reference} "
         f"({words.change(ratio)})"
     )
     needs = (finer(case, arm, workload, ratio),) if state == "unclear" else ()
