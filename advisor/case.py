@@ -363,6 +363,11 @@ class Case:
         """Return the agents per GPU of *arm* for *workload*."""
         return _row(self.capacity, arm, workload)
 
+    def gpus_of(self, arm: str, workload: str | None) -> Estimate | None:
+        """Return the GPUs that *arm* needs for *workload* at the peak; None where not known."""
+        found = self.capacity_of(arm, workload)
+        return None if found is None else found.gpus_at_peak
+
     @property
     def undivided(self) -> "Case":
         """The case in which agents have the intervals that claims of equality are made by."""

@@ -84,13 +84,11 @@ def _gpus(
     )
 
 
-def fewer_gpus(theirs: Capacity | None, mine: Capacity | None) -> Estimate | None:
-    """Return how many GPUs fewer *mine* needs at the peak than *theirs*; None where unknown.
+def fewer_gpus(before: Estimate | None, after: Estimate | None) -> Estimate | None:
+    """Return how many GPUs fewer are needed at the peak *after* than *before*; None if unknown.
 
     The interval ends at whole GPUs.
     """
-    before = None if theirs is None else theirs.gpus_at_peak
-    after = None if mine is None else mine.gpus_at_peak
     if before is None or after is None:
         return None
     fewer = before.minus(after)
