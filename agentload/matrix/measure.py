@@ -139,7 +139,7 @@ def _template(
         del fields["tasks"]
     made = _study({**fields, "servers": {"endpoints": NOBODY}}, kind, at)
     asked = msgspec.structs.replace(made, servers=servers)
-    return extend(asked, **{path[-1]: flag.default for path, flag in ignored_fields(asked)})
+    return extend(asked, **{flag.path[-1]: flag.default for flag in ignored_fields(asked)})
 
 
 def _study(fields: Mapping[str, Any], kind: type[P], at: str) -> P:
