@@ -97,7 +97,7 @@ def _within(calls: Calls, slo: ServiceLimits) -> Floats:
 
 def by_block(calls: list[Calls], weights: list[Floats]) -> Floats:
     """Return the sum of *weights* per second of each block, its drain tail left out."""
-    is_loaded = np.concatenate([_under_load(each) for each in calls])
+    is_loaded = np.concatenate([_before_tail(each) for each in calls])
     block = np.concatenate([each.block for each in calls])[is_loaded]
     start = np.concatenate([each.start_s for each in calls])[is_loaded]
     end = np.concatenate([each.end_s for each in calls])[is_loaded]
@@ -111,7 +111,7 @@ def by_block(calls: list[Calls], weights: list[Floats]) -> Floats:
     return rates
 
 
-def _under_load(calls: Calls) -> Bools:
+def _before_tail(calls: Calls) -> Bools:
     """Tell which calls are outside of the drain tail of their block."""
     if calls.tail is None:
         return np.ones(len(calls), dtype=np.bool_)
@@ -129,7 +129,7 @@ def _latencies(calls: Calls) -> Iterator[tuple[str, Estimate]]:
     yield "dropped_share", _counted(dropped, unit="share", method="counted turns", n=len(calls))
 
 
-def under_load(calls: list[Calls]) -> bool:
+def is_under_load(calls: list[Calls]) -> bool:
     """Say whether most turns were released before their block started to drain.
 
     Otherwise a rate says how sessions end, not what a server does.
@@ -152,7 +152,7 @@ def output_rate(calls: list[Calls]) -> Estimate | None:
 def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[str, Estimate]]:
     observed = evidence.calls_of(arm.name)
     calls = list(observed.values())
-    if not calls or not under_load(calls):
+    if not calls or not is_under_load(calls):
         return
     good = _goodput_rate(observed, policy)
     if good is not None:

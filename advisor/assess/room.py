@@ -193,11 +193,11 @@ def rooms(evidence: Evidence, policy: Policy) -> tuple[Room, ...]:
     return tuple(_room(evidence, policy, workload, whole) for workload in scopes)
 
 
-Tried: TypeAlias = tuple[float, float | None, float | None]
+HitRates: TypeAlias = tuple[float, float | None, float | None]
 """Sessions at once, the hit rate, and that of a cache that loses nothing of a session."""
 
 
-def hit_cliff(arm: str, workload: str | None, tried: Iterable[Tried]) -> HitCliff | None:
+def hit_cliff(arm: str, workload: str | None, tried: Iterable[HitRates]) -> HitCliff | None:
     """Return from how many sessions at once the hit rate falls off; None where it does not.
 
     It does where every load from there on hits `HIT_GAP` less than it could; what the smallest load
@@ -229,7 +229,7 @@ def hit_cliff(arm: str, workload: str | None, tried: Iterable[Tried]) -> HitClif
 
 def hit_cliffs(evidence: Evidence) -> tuple[HitCliff, ...]:
     """Return where the hit rate of each arm falls off, by what was searched."""
-    tried = defaultdict[tuple[str, str | None], list[Tried]](list)
+    tried = defaultdict[tuple[str, str | None], list[HitRates]](list)
     for each in evidence.capacity:
         rates = (each.agents, each.hit_rate, each.ideal_hit_rate)
         tried[each.arm, each.workload].append(rates)

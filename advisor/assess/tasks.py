@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from advisor.assess.figures import LEAST_BLOCKS, LEVEL, by_block, rate, under_load
+from advisor.assess.figures import LEAST_BLOCKS, LEVEL, by_block, is_under_load, rate
 from advisor.estimate import Estimate
 from advisor.evidence import Bools, Calls, Evidence, Floats, Ints, OwnCalls, present
 from advisor.statistics import paired
@@ -362,7 +362,7 @@ def _with_costs(evidence: Evidence, found: TaskFigures, classes: Sequence[_Class
     """Return the figures with what a GPU does in an hour, and what a task costs."""
     calls = [each.calls for each in classes]
     # The cost of a class alone cannot be told from that of the others on its server.
-    if found.workload is not None or not under_load(calls):
+    if found.workload is not None or not is_under_load(calls):
         return found
     worth = [each.worth for each in classes]
     per_s = rate(by_block(calls, worth), unit="tasks/s", method="blocks")

@@ -7,7 +7,7 @@ import numpy as np
 
 from advisor import words
 from advisor.assess.coverage import SLACK
-from advisor.assess.reach import USUAL, own, standing
+from advisor.assess.reach import USUAL, lengths_about, represented_shares
 from advisor.case import LONGEST, Case, PooledAccuracy, doubling
 from advisor.statistics.planning import PLANNED_DISCORDANCE, items_needed
 from advisor.steps import Questions
@@ -81,7 +81,7 @@ def _items_at(
     case: Case, arm: str, workload: str | None, lengths: tuple[int, ...], discordance: float
 ) -> int:
     """Return enough questions for the lengths that count, with as many at each other."""
-    counting = own(lengths, case.reach_of(arm, workload).usual)
+    counting = lengths_about(lengths, case.reach_of(arm, workload).usual)
     items = _items(case, discordance)
     return _rounded(items * len(lengths) / max(1, len(counting)))
 
@@ -236,7 +236,7 @@ def shares_by_length(
     for number, contexts in calls:
         if len(contexts):
             columns = np.asarray(contexts, dtype=np.float64)
-            represented.append(number * standing(lengths, columns))
+            represented.append(number * represented_shares(lengths, columns))
     weights = np.sum(represented, axis=0) if represented else np.ones(len(lengths))
     # A question's price is its context.
     best = weights / np.sqrt(lengths)

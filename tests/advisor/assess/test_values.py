@@ -82,8 +82,8 @@ def test_classes_of_a_tenth_bind_the_server_or_all_where_none_is_so_large() -> N
 def test_buckets_speak_for_lengths_up_to_a_tenth_above_their_own(
     between: tuple[float, float] | None, found: set[float]
 ) -> None:
-    assert reach.own((16.0, 8.0, 32.0, 8.0), between) == found
-    assert reach.own((), (1.0, 2.0)) == frozenset()
+    assert reach.lengths_about((16.0, 8.0, 32.0, 8.0), between) == found
+    assert reach.lengths_about((), (1.0, 2.0)) == frozenset()
 
 
 def test_a_server_that_nothing_kept_busy_weighs_its_classes_alike() -> None:
@@ -103,7 +103,7 @@ def test_a_server_that_nothing_kept_busy_weighs_its_classes_alike() -> None:
     assert dict(unequal) == pytest.approx({"a": 0.75, "b": 0.25})
     assert reach.contexts(bare(workloads=(WorkloadClass(name="a"),)), "a") is None
     assert (
-        reach.usual(bare(workloads=(WorkloadClass(name="a", context_tokens=np.zeros(0)),)), "a")
+        reach.contexts(bare(workloads=(WorkloadClass(name="a", context_tokens=np.zeros(0)),)), "a")
         is None
     )
 
@@ -421,11 +421,11 @@ def test_a_level_is_what_the_length_of_contexts_leaves() -> None:
         np.polyfit(np.log(calls.prompt_tokens), shift, 1), np.log(calls.prompt_tokens)
     )
     timed = replace(calls, tpot_ms=np.exp(0.3 * np.log(calls.prompt_tokens) + shift))
-    level = steady._level(timed)
+    level = steady._without_length(timed)
     assert np.ptp(level - shift) == pytest.approx(0.0, abs=1e-9)
     backwards = replace(timed, start_s=-timed.start_s, ok=np.arange(60) != 7)
-    assert steady._level(backwards).size == 59
-    assert float(np.ptp(steady._level(replace(timed, tpot_ms=np.full(60, 5.0))))) == pytest.approx(
+    assert steady._without_length(backwards).size == 59
+    assert float(np.ptp(steady._without_length(replace(timed, tpot_ms=np.full(60, 5.0))))) == pytest.approx(
         0.0, abs=1e-9
     )
 
