@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -50,7 +50,8 @@ def journals(database: Path, job: str) -> tuple[Path, ...]:
 
 def note(database: Path, job: str, told: Iterable[Row]) -> None:
     """Write rows to the job's journal, where no crash loses them."""
-    path, until_s = journal(database, job), time.monotonic() + PATIENCE_S
+    path = journal(database, job)
+    until_s = time.monotonic() + PATIENCE_S
     while True:
         try:
             with Writer(path, ahead=0) as writer:
@@ -72,14 +73,6 @@ def bring_in(database: Path, job: str) -> str | None:
     return None
 
 
-class _AlarmDetail(msgspec.Struct):
-    """Hold what an alarm keeps besides the columns of its row."""
-
-    message: str = ""
-    suspects: tuple[str, ...] = ()
-    muted_ns: int | None = None
-
-
 def executions(connection: duckdb.DuckDBPyConnection, job: str) -> tuple[Execution, ...]:
     """Read a job's executions in order."""
     return tuple(map(execution, tables.rows(connection, ExecutionRow, job=job)))
@@ -98,7 +91,8 @@ def alarm(row: AlarmRow) -> Alarm:
 def execution_row(each: Execution) -> ExecutionRow:
     """Turn an execution into its row."""
     columns = {field.name: getattr(each, field.name) for field in fields(ExecutionRow)}
-    return ExecutionRow(**{**columns, "detail": msgspec.json.encode(each.detail).decode()})
+    columns["detail"] = msgspec.json.encode(each.detail).decode()
+    return ExecutionRow(**columns)
 
 
 def job_row(job: Job, *, at_ns: int) -> JobRow:
@@ -120,25 +114,22 @@ def alarm_rows(
     """
     known = {each.key for each in found}
     gone = [each for each in stored if each.is_open and each.key not in known]
+    closed = [replace(each, closed_ns=at_ns) for each in gone]
     fresh = [each for each in found if each not in stored]
-    return (
-        *(_alarm_row(job, each, each.closed_ns) for each in fresh),
-        *(_alarm_row(job, each, at_ns) for each in gone),
-    )
+    return tuple(_alarm_row(job, each) for each in (*fresh, *closed))
 
 
-def _alarm_row(job: str, each: Alarm, closed_ns: int | None) -> AlarmRow:
-    detail = msgspec.json.encode(
-        _AlarmDetail(message=each.message, suspects=each.suspects, muted_ns=each.muted_ns)
-    ).decode()
+def _alarm_row(job: str, each: Alarm) -> AlarmRow:
+    """Turn an alarm into its row; what has no column of its own is in `detail`."""
+    rest = {"message": each.message, "suspects": each.suspects, "muted_ns": each.muted_ns}
     return AlarmRow(
         job=job,
         kind=each.kind,
         metric=each.metric,
         raised_ns=each.raised_ns,
-        closed_ns=closed_ns,
+        closed_ns=each.closed_ns,
         run_id=each.run_id,
-        detail=detail,
+        detail=msgspec.json.encode(rest).decode(),
     )
 
 
