@@ -54,15 +54,18 @@ def _arm(
     }
     if server.gpus is None and gpus(given) > 1:
         entry["gpus"] = gpus(given)
-    env = {"env": dict(server.env)} if server.env else {}
-    entry["launch"] = {"command": [*command, *words(given), *COMMON], **env}
-    if expect := expectations(given):
-        entry["expect"] = expect
+    launch: dict[str, object] = {"command": [*command, *words(given), *COMMON]}
+    if server.env:
+        launch["env"] = dict(server.env)
+    entry["launch"] = launch
+    expected = expectations(given)
+    if expected:
+        entry["expect"] = expected
     return entry
 
 
 def _hardware(server: MatrixServer) -> dict[str, object]:
-    said = {name: getattr(server, name) for name in ("gpu", "gpus", "price_per_hour")}
+    said = {"gpu": server.gpu, "gpus": server.gpus, "price_per_hour": server.price_per_hour}
     return {name: value for name, value in said.items() if value is not None}
 
 
@@ -170,14 +173,12 @@ def _words(name: str, value: object) -> Sequence[str]:
 
 def expectations(given: Settings) -> dict[str, object]:
     """Return what a server with these settings must report."""
+    expected = {fact: given[name] for name, fact in _EXPECTED.items() if name in given}
     length = given.get("max-model-len")
     # vLLM reads `64k` or `auto` too, but reports tokens: only a number can be expected.
-    is_told = type(length) is int and length > 0
-    return {
-        fact: given[name]
-        for name, fact in _EXPECTED.items()
-        if name in given and (is_told or fact != "max_model_len")
-    }
+    if type(length) is not int or length <= 0:
+        expected.pop("max_model_len", None)
+    return expected
 
 
 def gpus(given: Settings) -> int:

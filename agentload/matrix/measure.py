@@ -125,7 +125,8 @@ def _part(said: object, name: str, at: str) -> dict[str, Any] | None:
 
 def _check(given: Mapping[str, Any], at: str) -> None:
     """Raise UsageError for what is said elsewhere in the file: here it would be lost."""
-    if said := next((name for name in _ELSEWHERE if name in given), None):
+    said = next((name for name in _ELSEWHERE if name in given), None)
+    if said is not None:
         raise UsageError(f"{at}: '{said}' is not a template's to say", hint=_ELSEWHERE[said])
 
 

@@ -66,7 +66,8 @@ def _missing(model: ModelProgress) -> Iterator[Missing]:
     if part.arms and first not in part.arms:
         why = f"{first} is left out: {part.arms[0]} is the reference"
         yield Missing(model=part.name, what=f"comparison with {first}", why=why)
-    if (other := diff(model)) is not None:
+    other = diff(model)
+    if other is not None:
         yield Missing(model=part.name, what="changes", why=other)
     if model.run is None and not model.ends:
         yield Missing(model=part.name, what="all of it", why=NOT_STARTED, is_failure=False)

@@ -160,9 +160,10 @@ def _misfit(
 
 
 def _check_served(model: MatrixModel, names: Sequence[str], served: Sequence[str]) -> None:
-    if unknown := [name for name in model.configs or () if name not in served]:
+    unknown = next((name for name in model.configs or () if name not in served), None)
+    if unknown is not None:
         raise UsageError(
-            f"{model.name}: no arm '{unknown[0]}' in its endpoints",
+            f"{model.name}: no arm '{unknown}' in its endpoints",
             hint=f"they have: {', '.join(served)}",
         )
     theirs = [name for name in served if name in names]
@@ -178,10 +179,9 @@ def _served(model: MatrixModel) -> tuple[str, ...] | None:
     if model.endpoints is None:
         return None
     found = read(model.endpoints)
-    return tuple(
-        arm.name
-        for arm in (arms_of(found.profile, found.arms) if isinstance(found, Emulated) else found)
-    )
+    if isinstance(found, Emulated):
+        return tuple(arm.name for arm in arms_of(found.profile, found.arms))
+    return tuple(arm.name for arm in found)
 
 
 def _tokenizer(model: MatrixModel) -> str | None:

@@ -72,7 +72,9 @@ class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
     def is_of(self, step: MatrixStep) -> bool:
         """Return whether the step still measures the same, with any number of pairs."""
         began = self.carried_out
-        return (began and essence(began)) == (step.study and essence(step.study))
+        if began is None or step.study is None:
+            return began is step.study  # a report is always the same
+        return essence(began) == essence(step.study)
 
     def has_finished(self, step: MatrixStep) -> bool:
         """Return whether nothing of the step is left to do."""
@@ -107,15 +109,16 @@ def _run_of(database: Path) -> ModelRun | None:
     for run in journalled_runs(database):
         for path in journals(database, run):
             # The head of a journal describes the run; the calls after it may be a gigabyte.
-            head = takewhile(
-                lambda row: isinstance(row, LegRow | RunRow | ArmRow), journal.read(path)
-            )
-            rows = list(head)
-            for row in rows:
+            head = list(takewhile(_describes_run, journal.read(path)))
+            for row in head:
                 study = study_of(row) if isinstance(row, RunRow) else None
                 if isinstance(study, Replay):
-                    return ModelRun(run=run, arms=_arms(rows), study=study)
+                    return ModelRun(run=run, arms=_arms(head), study=study)
     return None
+
+
+def _describes_run(row: object) -> bool:
+    return isinstance(row, LegRow | RunRow | ArmRow)
 
 
 def _arms(rows: list[Any]) -> tuple[str, ...]:
@@ -154,7 +157,8 @@ class ModelProgress:
     def note(self, step: MatrixStep, ended: StepEnd) -> None:
         """Keep how a step ended, with the run once there is one."""
         self.ends[step.name] = ended
-        if (run := self.run) is None:
+        run = self.run
+        if run is None:
             return
         row = ProbeRow(
             run_id=run.run,
@@ -196,15 +200,18 @@ def progress_of(part: ModelPart) -> ModelProgress:
     if before is None:
         return ModelProgress(part=part)
     late = [arm for arm in part.arms if arm not in before.arms]
-    found = {arm: _fault(part, arm) for arm in late}
-    faults = {arm: fault for arm, fault in found.items() if fault is not None}
-    unknown = (arm for arm in late if arm not in faults)
-    out = tuple(LeftOut(model=part.name, config=arm, why=LATE) for arm in unknown)
-    left = part.without(late)
+    left_out = list(part.left_out)
+    faults = {}
+    for arm in late:
+        fault = _fault(part, arm)
+        if fault is None:
+            left_out.append(LeftOut(model=part.name, config=arm, why=LATE))
+        else:
+            faults[arm] = fault
     # A command that was killed during its replay has recorded no end of it.
     ends = {"replay": StepEnd(outcome="stopped", study=json_text(before.study), said=KILLED)}
     return ModelProgress(
-        part=replace(left, left_out=(*left.left_out, *out)),
+        part=replace(part.without(late), left_out=tuple(left_out)),
         ends=ends | _ends(part.places.database(part.name), before.run),
         faults=faults,
     )
@@ -320,13 +327,11 @@ def _arms_on_disk(part: ModelPart) -> dict[str, dict[str, object]]:
 
 def _servers(whole: Mapping[str, Any]) -> dict[str, dict[str, object]]:
     shared = {name: value for name, value in whole.items() if name in SERVER}
-    return {
-        arm: {
-            **shared,
-            **{name: _without_port(value) for name, value in entry.items() if name in SERVER},
-        }
-        for arm, entry in whole["arms"].items()
-    }
+    made = {}
+    for arm, entry in whole["arms"].items():
+        own = {name: _without_port(value) for name, value in entry.items() if name in SERVER}
+        made[arm] = shared | own
+    return made
 
 
 def _without_port(value: object) -> object:
