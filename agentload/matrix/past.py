@@ -6,7 +6,6 @@ rebuilt with what was measured. The run's study and its arms file say what the r
 run has started, everything may still change.
 """
 
-import fcntl
 import json
 import os
 import time
@@ -34,6 +33,7 @@ from agentload.run.past import FIRST as BESIDE
 from agentload.store import journal, tables
 from agentload.store.database import reading
 from agentload.store.loader import load
+from agentload.store.ownership import open_locked
 from agentload.store.places import journal_folder, journal_rows, journalled_runs, journals
 from agentload.study.change import WORDS, differences, essence, extend, resumption
 from agentload.study.document import json_text
@@ -361,20 +361,16 @@ def diff(progress: ModelProgress) -> str | None:
 def hold(folder: Path) -> Iterator[int]:
     """Lock a matrix's folder; raise UsageError if another process has it.
 
-    The kernel frees the lock with the last process that has the yielded descriptor: a verb that
-    outlives a killed matrix keeps it.
+    A verb that outlives a killed matrix has the yielded descriptor, and so keeps the lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = open_locked(folder / ".lock")
+    if lock is None:
+        raise UsageError(
+            f"{folder}: in use by another `agentload matrix`, or by a verb that one left running",
+            hint=f"wait for it, end it (fuser {folder}/.lock names it), or use another --out",
+        )
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(
-                f"{folder}: in use by another `agentload matrix`, or by a verb that one "
-                "left running",
-                hint=f"wait for it, end it (fuser {folder}/.lock names it), or use another --out",
-            ) from error
-        yield fd
+        yield lock
     finally:
-        os.close(fd)
+        os.close(lock)

@@ -5,7 +5,6 @@ version; another version writes a journal of its own, so that an upgrade does no
 history.
 """
 
-import fcntl
 import os
 import random
 import time
@@ -25,7 +24,7 @@ from agentload.store import codec, tables
 from agentload.store.database import AbsentError, reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
-from agentload.store.ownership import refuse_foreign
+from agentload.store.ownership import open_locked, refuse_foreign
 from agentload.watch.alarms import Alarm
 from agentload.watch.history import Execution
 from agentload.watch.job import Job
@@ -159,13 +158,11 @@ def lock(database: Path, job: str) -> Iterator[bool]:
     for place in (path.parent, path):
         refuse_foreign(place)
     path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = open_locked(path)
+    if fd is None:
+        yield False
+        return
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
         yield True
     finally:
         os.close(fd)
