@@ -28,11 +28,14 @@ def write_page(
     """
     now = {each.part.name: each for each in played}
     names = [model.name for model in matrix.models]
+    folder = places.root
     own = next((name for name in now if name not in names), None)
-    folder = places.root if own is None else places.root / own
+    if own is not None:
+        names = [own]
+        folder = folder / own
     found: list[Measured] = []
     missing: list[Missing] = []
-    for name in names if own is None else [own]:
+    for name in names:
         try:
             model = now.get(name)
             if model is None:

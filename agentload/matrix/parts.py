@@ -102,8 +102,8 @@ class _Choice:
         """Return the arms: all that fit, or the reference and *only* one."""
         if only is None:
             return tuple(self.fitting)
-        reference = self.fitting[:1]
-        return tuple(name for name in self.fitting if name == only or name in reference)
+        wanted = {*self.fitting[:1], only}
+        return tuple(name for name in self.fitting if name in wanted)
 
 
 def _choice(matrix: Matrix, model: MatrixModel, served: Sequence[str] | None) -> _Choice:
@@ -198,7 +198,8 @@ def document(part: ModelPart) -> dict[str, object]:
     """Return a model's arms file; emulated models have none."""
     model, matrix = part.model, part.matrix
     if model.serve is not None:
-        configs = [config for name in part.arms for config in matrix.configs if config.name == name]
+        by_name = {config.name: config for config in matrix.configs}
+        configs = [by_name[name] for name in part.arms]
         return arms_document(model, configs, matrix.server, is_folder=is_folder)
     given = model.endpoints or ""
     if is_arms_file(given):

@@ -278,16 +278,12 @@ SERVER: Final = frozenset(
 """Fields of an arms file that make a server; place and price may change during a run."""
 
 
-def changes(part: ModelPart, run: ModelRun) -> tuple[str, ...]:
+def changes(part: ModelPart, run: ModelRun) -> Iterator[str]:
     """Name what the file says differently now from what a run began with.
 
     Its traces must have been laid out. A configuration that was removed does not count; another
     workload does.
     """
-    return tuple(_changes(part, run))
-
-
-def _changes(part: ModelPart, run: ModelRun) -> Iterator[str]:
     if part.arms[0] != run.arms[0]:
         yield "reference"
     replay = part.steps[0].study
@@ -351,10 +347,10 @@ def diff(progress: ModelProgress) -> str | None:
     run = progress.run
     if not progress.part.arms or run is None:
         return None
-    names = changes(progress.part, run)
+    names = ", ".join(changes(progress.part, run))
     if not names:
         return None
-    return f"{CHANGED} ({', '.join(names)}): use another --out to measure it"
+    return f"{CHANGED} ({names}): use another --out to measure it"
 
 
 @contextmanager
