@@ -100,9 +100,8 @@ def _replay(given: Mapping[str, Any], at: str) -> Replay:
         "restarts": 3,
         **{name: fields.pop(name) for name in _SERVERS if name in fields},
     }
-    fields["traces"] = ["-"]
-    fields["load"] = load | old if isinstance(load, dict) else load
-    fields["servers"] = servers
+    load = load | old if isinstance(load, dict) else load
+    fields |= {"traces": ["-"], "load": load, "servers": servers}
     made = _study(fields, Replay, at)
     asked = cast(Live, made.servers)
     if asked.restarts is not None:  # no more starts than pairs
