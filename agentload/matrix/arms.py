@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
@@ -18,22 +18,17 @@ from agentload.matrix.described import Config, MatrixModel, MatrixServer, Settin
 
 
 def arms_document(
-    model: MatrixModel,
-    configs: Sequence[Config],
-    server: MatrixServer,
-    *,
-    is_folder: Callable[[str], bool],
+    model: MatrixModel, configs: Sequence[Config], server: MatrixServer
 ) -> dict[str, object]:
     """Return an arms file that serves *configs* in turn, on one port."""
     assert model.serve is not None, model.name
-    served = model.name if is_folder(model.serve) else model.serve
-    shared: dict[str, object] = {"model": served, **_hardware(server), **model.fields}
-    if is_folder(model.serve):
-        shared.setdefault("config", model.serve)
-    return {
-        **shared,
-        "arms": {config.name: _arm(config, model, server, served) for config in configs},
-    }
+    is_folder = Path(model.serve).is_dir()
+    served = model.name if is_folder else model.serve
+    document: dict[str, object] = {"model": served, **_hardware(server), **model.fields}
+    if is_folder:
+        document.setdefault("config", model.serve)
+    document["arms"] = {config.name: _arm(config, model, server, served) for config in configs}
+    return document
 
 
 def settings_of(config: Config, model: MatrixModel, server: MatrixServer) -> dict[str, object]:
@@ -74,11 +69,6 @@ def subset(document: Mapping[str, object], arms: Sequence[str]) -> dict[str, obj
     entries = document["arms"]
     assert isinstance(entries, Mapping), document
     return {**document, "arms": {name: entries[name] for name in arms}}
-
-
-def is_folder(name: str) -> bool:
-    """Return whether a model is a local folder."""
-    return Path(name).is_dir()
 
 
 _MOVED: Final[Mapping[str, tuple[str, ...]]] = {"rope-scaling": ("hf-overrides",)}

@@ -13,7 +13,7 @@ from agentload import documents
 from agentload.endpoints.commands import config_file, has_windows
 from agentload.endpoints.read import EMULATED, Emulated, arms_file, is_arms_file, read
 from agentload.errors import ProfileError, UsageError
-from agentload.matrix.arms import arms_document, is_folder, subset
+from agentload.matrix.arms import arms_document, subset
 from agentload.matrix.described import Config, LeftOut, Matrix, MatrixFolder, MatrixModel, trace_of
 from agentload.matrix.steps import ModelPart
 from agentload.model.trace import Trace
@@ -200,7 +200,7 @@ def document(part: ModelPart) -> dict[str, object]:
     if model.serve is not None:
         by_name = {config.name: config for config in matrix.configs}
         configs = [by_name[name] for name in part.arms]
-        return arms_document(model, configs, matrix.server, is_folder=is_folder)
+        return arms_document(model, configs, matrix.server)
     given = model.endpoints or ""
     if is_arms_file(given):
         return subset({**documents.read(arms_file(given)), **model.fields}, part.arms)

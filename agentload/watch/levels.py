@@ -152,13 +152,13 @@ class ChangePoint:
     """Probability, by permutation, that runs of one level differ as much at some place."""
 
 
-def change_points(values: Sequence[float], *, seed: int = 0) -> tuple[ChangePoint, ...]:
+def change_points(values: Sequence[float]) -> tuple[ChangePoint, ...]:
     """Return the changes of level in the latest `WINDOW` log ratios, in order."""
     start = max(0, len(values) - WINDOW)
     if len(values) - start < FEWEST:
         return ()
     series = np.asarray(values[start:], dtype=np.float64)
-    found = sorted(_split(series, 0, np.random.default_rng(seed)))
+    found = sorted(_split(series, 0, np.random.default_rng(0)))
     edges = [0, *(at for at, _ in found), len(series)]
     means = [float(series[first:end].mean()) for first, end in pairwise(edges)]
     return tuple(

@@ -177,7 +177,7 @@ def test_a_bump_has_two_changes_and_each_its_size() -> None:
 
 
 def test_equal_seeds_give_equal_answers() -> None:
-    assert change_points(BUMP, seed=3) == change_points(BUMP, seed=3)
+    assert change_points(BUMP) == change_points(BUMP)
 
 
 def test_nothing_is_said_of_few_runs_or_of_equal_ones() -> None:
