@@ -425,9 +425,9 @@ def test_a_level_is_what_the_length_of_contexts_leaves() -> None:
     assert np.ptp(level - shift) == pytest.approx(0.0, abs=1e-9)
     backwards = replace(timed, start_s=-timed.start_s, ok=np.arange(60) != 7)
     assert steady._without_length(backwards).size == 59
-    assert float(np.ptp(steady._without_length(replace(timed, tpot_ms=np.full(60, 5.0))))) == pytest.approx(
-        0.0, abs=1e-9
-    )
+    assert float(
+        np.ptp(steady._without_length(replace(timed, tpot_ms=np.full(60, 5.0))))
+    ) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_published_break_even_is_that_of_the_arm_and_the_gpu() -> None:
