@@ -102,9 +102,8 @@ def faults(evidence: Evidence, policy: Policy) -> Faults:
         at_depths = list(_at_depths(answers, arm.name))
         found = []
         for fault, within in _gone(answers, arm.name):
-            test = margin_test(
-                [each for each in able if each.context_tokens in fault.lengths], policy, level
-            )
+            buckets = [each for each in able if each.context_tokens in fault.lengths]
+            test = margin_test(buckets, policy, level)
             is_gone = test is not None and _is_surely_gone(within, test)
             if is_gone or _is_against(within, LEAST_LOST, LEAST_CONTEXTS):
                 found.append(fault)

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from advisor.assess.figures import LEAST_BLOCKS, LEVEL, by_block, is_under_load, rate
+from advisor.assess.figures import LEAST_BLOCKS, LEVEL, is_under_load, rate, rates_by_block
 from advisor.estimate import Estimate
 from advisor.evidence import Bools, Calls, Evidence, Floats, Ints, OwnCalls, present
 from advisor.statistics import paired
@@ -320,7 +320,7 @@ def _figures(
     found = replace(
         found,
         latency_ms=latency,
-        per_user_hour=_per_user(latency, tool_s),
+        per_user_hour=_per_user_hour(latency, tool_s),
         p95_ms=_p95(classes[0].played) if are_whole and len(classes) == 1 else None,
         success=None if found.ungraded else _success(classes),
     )
@@ -346,7 +346,7 @@ def _tool_s(classes: Sequence[_Class]) -> float:
     return sum(share * each.own.tool_s for share, each in zip(shares, classes, strict=True))
 
 
-def _per_user(latency: Estimate, tool_s: float) -> Estimate | None:
+def _per_user_hour(latency: Estimate, tool_s: float) -> Estimate | None:
     """Return the tasks an hour of a user whose next task begins when the last one is done.
 
     There is no such number where a task takes no time, as on a clock of coarse ticks.
@@ -365,7 +365,7 @@ def _with_costs(evidence: Evidence, found: TaskFigures, classes: Sequence[_Class
     if found.workload is not None or not is_under_load(calls):
         return found
     worth = [each.worth for each in classes]
-    per_s = rate(by_block(calls, worth), unit="tasks/s", method="blocks")
+    per_s = rate(rates_by_block(calls, worth), unit="tasks/s", method="blocks")
     if per_s is None or per_s.value <= 0:
         return found
     gpus = evidence.gpus(found.arm) * evidence.deployment.replicas

@@ -29,9 +29,9 @@ TWICE = 2
 
 
 def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> Tested:
-    """Return the criterion of speed that the typical turn and the total time agree on.
+    """Return the criterion of speed on which the typical turn and the total time agree.
 
-    Or that of the one alone that the policy counts.
+    Where the policy counts one of them alone, that one decides.
     """
     leg = typical.leg
     counts = case.policy.counts

@@ -466,6 +466,10 @@ def test_a_rate_is_what_a_block_did_in_its_time_and_a_block_of_no_time_has_none(
         6, block=np.array([1, 1, 1, 2, 2, 3]), start_s=np.array([0.0, 0.1, 0.2, 10.0, 10.0, 20.0])
     )
     timed = replace(calls, turn_ms=np.array([50.0, 50.0, 50.0, 2000.0, 500.0, 0.0]), tail=None)
-    assert figures.by_block([timed], [np.ones(6)]).tolist() == pytest.approx([3 / 0.25, 2 / 2.0])
+    assert figures.rates_by_block([timed], [np.ones(6)]).tolist() == pytest.approx(
+        [3 / 0.25, 2 / 2.0]
+    )
     late = replace(timed, tail=np.array([False, False, True, False, False, False]))
-    assert figures.by_block([late], [np.ones(6)]).tolist() == pytest.approx([2 / 0.15, 2 / 2.0])
+    assert figures.rates_by_block([late], [np.ones(6)]).tolist() == pytest.approx(
+        [2 / 0.15, 2 / 2.0]
+    )
