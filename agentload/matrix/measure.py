@@ -33,6 +33,7 @@ _OLD: Final[Mapping[str, Mapping[str, str]]] = {
     "concurrency": {"seconds": "trial_s"},
     "accuracy": {"thinking": "thinking_tokens"},
 }
+_OWN: Final = ("contexts", "concurrency", "accuracy")
 _ELSEWHERE: Final = {
     "traces": "workloads: {NAME: TRACE}",
     "servers": "models: {NAME: {endpoints: …}}",
@@ -59,7 +60,7 @@ class Measure:
 def measure(said: Mapping[str, Any], at: str, *, workloads: tuple[str, ...]) -> Measure:
     """Parse `measure`. Raises UsageError that names the field."""
     given = dict(said)
-    parts = {name: given.pop(name, None) for name in _OLD}
+    parts = {name: given.pop(name, None) for name in _OWN}
     has_control = given.pop("aa", False)
     if not isinstance(has_control, bool):
         raise UsageError(f"{at}: 'aa' is true or false", hint=SHOWN)
