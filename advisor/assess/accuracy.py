@@ -240,8 +240,8 @@ def _good_to(
         bad = margin_test(beyond, policy, level)
         if good is None or bad is None:
             continue
-        is_good = good.difference.value > -policy.accuracy_margin and good.p_worse > level
-        if is_good and bad.p_worse <= level:
+        is_good = good.difference.value > -policy.accuracy_margin
+        if is_good and good.p_worse > level >= bad.p_worse:
             return _joined(below, good.difference)
     return None
 

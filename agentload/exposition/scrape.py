@@ -233,7 +233,8 @@ class _Page:
                 self.upto[name.removesuffix("_bucket")][bound] += value
         elif name in SPLIT:
             ours, label = SPLIT[name]
-            self.parts[f"{ours}_{sample.labels.get(label)}"] += value
+            part = sample.labels.get(label)
+            self.parts[f"{ours}_{part}"] += value
         elif name in _THEIR_SHARES:
             self.values[name] = max(self.values.get(name, 0.0), value)
         else:
@@ -263,7 +264,8 @@ def _histograms(
         found = next((each for each in known if f"{each}_sum" in theirs), None)
         if found is not None:
             everything = {math.inf: theirs.get(f"{found}_count", 0.0)}
-            yield name, of_cumulative(upto.get(found) or everything, theirs[f"{found}_sum"])
+            counts = upto.get(found) or everything
+            yield name, of_cumulative(counts, theirs[f"{found}_sum"])
 
 
 # --- replicas of one server ---

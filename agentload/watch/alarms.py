@@ -246,13 +246,16 @@ class _Fold:
             state.executions.append(each)
             return
         state.smallest = smallest
+        state.since = [change.log_ratio]
         joined = found.runs - 1  # runs that seemed to belong to the old level
-        state.since = [*(state.before[-joined:] if joined else ()), change.log_ratio]
         if joined:
-            del state.before[-joined:], state.executions[-joined:]
+            state.since[:0] = state.before[-joined:]
+            del state.before[-joined:]
+            del state.executions[-joined:]
         # Noise may move the run at which a level seems to begin: look at some runs before, too.
-        known = [*([self.first] if self.first else []), *state.executions][-1 - VAGUE :]
-        facts = known[0].detail.facts if known else {}
+        before = state.executions if self.first is None else [self.first, *state.executions]
+        near = before[-1 - VAGUE :]
+        facts = near[0].detail.facts if near else {}
         state.alarm = len(self.alarms)
         self._raise(
             "regression" if found.value > 0 else "improvement",

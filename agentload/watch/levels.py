@@ -119,7 +119,8 @@ def looks(
     """
     runs = [*before, *latest]
     most = min(len(LEVELS), len(runs) - 1)
-    return tuple(shift(runs[:-k], runs[-k:], error=error, noise=noise) for k in range(1, most + 1))
+    counts = range(1, most + 1)
+    return tuple(shift(runs[:-k], runs[-k:], error=error, noise=noise) for k in counts)
 
 
 def is_shifted(found: Shift, *, smallest: float, series: int = 1) -> bool:
@@ -127,7 +128,8 @@ def is_shifted(found: Shift, *, smallest: float, series: int = 1) -> bool:
 
     The *series* that are watched share the error rate.
     """
-    return found.p < LEVELS[found.runs - 1] / series and abs(found.value) >= smallest
+    level = LEVELS[found.runs - 1] / series
+    return found.p < level and abs(found.value) >= smallest
 
 
 def _innovations(values: Sequence[float]) -> Floats:

@@ -253,9 +253,9 @@ def this_machine(jobs: Jobs) -> Machine:
 
 def local_zone() -> str:
     """Return the name of this machine's time zone, as its cron reads it; UTC without one."""
-    target = str(LOCALTIME.resolve())
-    if "/zoneinfo/" in target:
-        return target.rpartition("/zoneinfo/")[2]
+    _, is_zone, name = str(LOCALTIME.resolve()).rpartition("/zoneinfo/")
+    if is_zone:
+        return name
     if not TIMEZONE.is_file():
         return "UTC"
     return TIMEZONE.read_text().strip()
