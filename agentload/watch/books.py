@@ -59,11 +59,10 @@ class Books:
     def history(self) -> tuple[Execution, ...]:
         """Read the history; an execution still `running` while the lock is ours was killed."""
         past = ledger.history(self.database, self.job.name)
-        history = tuple(map(_ended, past))
-        killed = [each for each, before in zip(history, past, strict=True) if each is not before]
+        killed = [_ended(each) for each in past if each.outcome == "running"]
         if killed:
             self.note(*map(ledger.execution_row, killed))
-        return history
+        return tuple(map(_ended, past))
 
     def conclude(self, ended: Execution, past: tuple[Execution, ...]) -> Executed:
         """Write down what became of an execution and its alarms, and delete old calls."""
