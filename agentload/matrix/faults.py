@@ -29,17 +29,16 @@ LONGEST: Final = 300
 def faults(
     part: ModelPart, *, told: Callable[[str], None], is_stopping: Callable[[], bool]
 ) -> Iterator[tuple[str, ServerFault]]:
-    """Yield the servers that keep a replay from starting; the last started is tried first."""
+    """Yield a server that keeps a replay from starting, if any; the last started is tried first."""
     if part.is_emulated:
         return
     places = part.places
     arms = read(part.endpoints(part.arms))
     assert isinstance(arms, tuple), arms
     last = _last_started(places.logs(part.name, "replay"))
-    is_found = False
     for endpoint in sorted(arms, key=lambda each: each.name != last):
-        if is_stopping() or (is_found and endpoint.name != last):
-            return  # the next replay finds the others
+        if is_stopping():
+            return
         key = f"{part.name}/{endpoint.name}"
         told(f"{key}: does its server {'start' if part.is_launched else 'answer'}?")
         wrong = look_at(
@@ -50,10 +49,10 @@ def faults(
             is_stopping=is_stopping,
         )
         if wrong is not None:
-            is_found = True
             code = "" if wrong.code is None else f" (code {wrong.code})"
             told(f"{key}: left out: {wrong.said}{code}")
             yield endpoint.name, wrong
+            return  # the next replay finds the others
 
 
 def look_at(
