@@ -308,21 +308,27 @@ class Case:
         change = replace(found.change, relative=relative, overfull=overfull)
         return replace(found, change=change)
 
-    def level(self, arm: str, *, alone: bool = False, look: int | None = None) -> float:
-        """Return the one-sided level at which a claim about *arm* is tested.
+    @property
+    def level_of_answers(self) -> float:
+        """The one-sided level at which a claim about an arm's answers is tested.
+
+        It is divided over the arms, but not over speed and capacity: "use" needs accuracy in
+        addition to one of them.
+        """
+        return answer_level(self.evidence, self.policy) / rivals(self.evidence)
+
+    def level(self, arm: str, *, look: int | None = None) -> float:
+        """Return the one-sided level at which speed and capacity of *arm* are tested.
 
         Its interval is printed at the same level; *look* asks for that of another look. The level
         is divided where any of several claims would be enough: over the arms, and over speed and
-        capacity where both were measured. *alone* is for accuracy, which "use" needs in addition.
-        The mix decides; what is said of classes is secondary, and not adjusted for their number.
+        capacity where both were measured. The mix decides; what is said of classes is secondary,
+        and not adjusted for their number.
         """
-        arms = rivals(self.evidence)
-        if alone:
-            return answer_level(self.evidence, self.policy) / arms
         searched = {each.arm for each in self.capacity if each.agents_per_gpu is not None}
         has_capacity = {arm, self.evidence.reference} <= searched
         whole = self._level_of_look(arm, look or self.evidence.looks)
-        return whole / arms / (2 if has_capacity else 1)
+        return whole / rivals(self.evidence) / (2 if has_capacity else 1)
 
     def _level_of_look(self, arm: str, look: int) -> float:
         """Return the level of one look, as planned or as runs are looked at without a plan."""
@@ -356,6 +362,11 @@ class Case:
     def capacity_of(self, arm: str, workload: str | None) -> Capacity | None:
         """Return the agents per GPU of *arm* for *workload*."""
         return _row(self.capacity, arm, workload)
+
+    def gpus_of(self, arm: str, workload: str | None) -> Estimate | None:
+        """Return the GPUs that *arm* needs for *workload* at the peak; None where not known."""
+        found = self.capacity_of(arm, workload)
+        return None if found is None else found.gpus_at_peak
 
     @property
     def undivided(self) -> "Case":

@@ -29,13 +29,11 @@ ALIKE = 1.02
 
 def _key(case: Case, verdict: ArmVerdict, ends: Sequence[float]) -> tuple[int, float, float, float]:
     """Return what orders verdicts: the word, how far it holds, then what decides."""
-    capacity = case.capacity_of(verdict.arm, None)
+    needed = case.gpus_of(verdict.arm, None)
     speed = case.speed(verdict.arm, None, case.decisive)
     rank = _RANK[verdict.verdict]
     reaches = max(each for each in ends if each <= ALIKE * _end(verdict))
-    gpus = math.inf
-    if capacity is not None and capacity.gpus_at_peak is not None:
-        gpus = capacity.gpus_at_peak.value
+    gpus = math.inf if needed is None else needed.value
     change = 0.0 if speed is None else speed.change.relative.value
     if case.decided_by == "gpus":
         return rank, -reaches, gpus, change

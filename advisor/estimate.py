@@ -39,6 +39,41 @@ class Estimate:
             method=self.method if method is None else method,
         )
 
+    def over(self, other: "Estimate", *, unit: str, method: str | None = None) -> "Estimate":
+        """Return this estimate over an independent one.
+
+        The interval is what those of both give together, by MOVER on the log scale (Zou and Donner
+        2008). It is open where it rests on an end that is open or zero.
+        """
+        value = self.value / other.value
+        down = math.hypot(_log(self.low, self.value), _log(other.value, other.high))
+        up = math.hypot(_log(other.low, other.value), _log(self.value, self.high))
+        return replace(
+            self,
+            value=value,
+            low=None if math.isinf(down) else value / math.exp(down),
+            high=None if math.isinf(up) else value * math.exp(up),
+            unit=unit,
+            method=self.method if method is None else method,
+        )
+
+    def minus(self, other: "Estimate") -> "Estimate":
+        """Return this estimate less an independent one.
+
+        The interval is what those of both give together, by MOVER (Zou and Donner 2008). It is open
+        where it rests on an open end.
+        """
+        value = self.value - other.value
+        below = math.hypot(_distance(self.low, self.value), _distance(other.value, other.high))
+        above = math.hypot(_distance(self.value, self.high), _distance(other.low, other.value))
+        return replace(
+            self,
+            value=value,
+            low=None if math.isinf(below) else value - below,
+            high=None if math.isinf(above) else value + above,
+            n=min(self.n, other.n),
+        )
+
     def transformed(self, rising: Callable[[float], float]) -> "Estimate":
         """Apply a function that rises to the value and to both ends."""
         return replace(
@@ -93,3 +128,17 @@ class Estimate:
             and -margin < self.low
             and self.high < margin
         )
+
+
+def _distance(low: float | None, high: float | None) -> float:
+    """Return how far two ends are apart; infinite where one is open."""
+    if low is None or high is None:
+        return math.inf
+    return high - low
+
+
+def _log(low: float | None, high: float | None) -> float:
+    """Return how far two ends are apart on the log scale; infinite where one is open or zero."""
+    if not low or not high:
+        return math.inf
+    return math.log(high / low)

@@ -5,7 +5,7 @@ Where the user's own trace is known, a length weighs as many calls as it represe
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from advisor.assess.answers import (
 )
 from advisor.case import PooledAccuracy, answer_level, rivals, weighty
 from advisor.estimate import Estimate
-from advisor.evidence import AccuracyBucket, Evidence
+from advisor.evidence import AccuracyBucket, Evidence, present
 from advisor.policy import Policy
 from advisor.statistics import accuracy, planning
 from advisor.verdict import BucketResult, QuestionsAsked
@@ -75,7 +75,7 @@ def _own(
     """
     about = [each for each in buckets if each.workload in (None, workload)]
     tested = [each.context_tokens for each in about]
-    lengths = reach.own(tested, between)
+    lengths = reach.lengths_about(tested, between)
     return [each for each in about if each.context_tokens in lengths]
 
 
@@ -86,6 +86,7 @@ class _Scope:
     workload: str | None
     buckets: Sequence[AccuracyBucket]
     classes: Sequence[tuple[str, float]]
+    asked_to: float  # longest context with answers about it, whether or not they count
 
 
 def by_workload(evidence: Evidence, policy: Policy) -> tuple[PooledAccuracy, ...]:
@@ -95,36 +96,46 @@ def by_workload(evidence: Evidence, policy: Policy) -> tuple[PooledAccuracy, ...
     """
     level = answer_level(evidence, policy)
     level_of_rivals = level / rivals(evidence)  # Bonferroni
-    out: list[PooledAccuracy] = []
+    out: list[PooledAccuracy | None] = []
     for arm in evidence.challengers:
         asked = [each for each in evidence.accuracy if each.arm == arm.name]
         able = telling(tuple(asked), policy)
         for scope in _scopes(evidence, able):
-            if not scope.buckets:
-                continue
             shares = _shares(evidence, scope.buckets, scope.classes)
             whole = margin_test(scope.buckets, policy, level_of_rivals, shares)
-            pool = _pool(scope, whole, arm.name, policy, level, asked=able)
-            if pool is not None:
-                out.append(pool)
-    return tuple(out)
+            out.append(_pool(scope, whole, arm.name, policy, level))
+    return tuple(present(out))
 
 
 def _scopes(evidence: Evidence, able: tuple[AccuracyBucket, ...]) -> Iterator[_Scope]:
-    """Yield the scope of the server, then that of each workload."""
+    """Yield the scope of the server, then that of each workload that buckets speak about."""
     mix = reach.shares(evidence)
     binding = weighty(mix)
     own = {}
     for each in evidence.workloads:
-        own[each.name] = _own(able, each.name, reach.usual(evidence, each.name))
-    of_server: Sequence[AccuracyBucket] = able
-    if binding:
-        needed = {id(bucket) for name in binding for bucket in own[name]}
-        of_server = [each for each in able if id(each) in needed]
-    binding_shares = [(name, share) for name, share in mix if name in binding]
-    yield _Scope(workload=None, buckets=of_server, classes=binding_shares)
+        lengths = reach.usual(reach.contexts(evidence, each.name))
+        own[each.name] = _own(able, each.name, lengths)
+    needed = {id(bucket) for name in binding for bucket in own[name]}
+    of_server = [each for each in able if id(each) in needed] if binding else able
+    if of_server:
+        yield _Scope(
+            workload=None,
+            buckets=of_server,
+            classes=[(name, share) for name, share in mix if name in binding],
+            asked_to=_longest(able),
+        )
     for name, buckets in own.items():
-        yield _Scope(workload=name, buckets=buckets, classes=[(name, 1.0)])
+        if buckets:
+            yield _Scope(
+                workload=name,
+                buckets=buckets,
+                classes=[(name, 1.0)],
+                asked_to=_longest(each for each in able if each.workload in (None, name)),
+            )
+
+
+def _longest(buckets: Iterable[AccuracyBucket]) -> float:
+    return max(each.context_tokens for each in buckets)
 
 
 def _shares(
@@ -141,7 +152,7 @@ def _shares(
         share = share_of.get(workload.name, 0.0)
         contexts = workload.context_tokens
         if share > 0 and contexts is not None and contexts.size:
-            represented.append(share * reach.standing(tested, contexts))
+            represented.append(share * reach.represented_shares(tested, contexts))
     if len(tested) < 2 or not represented:
         return None
     total = np.sum(represented, axis=0)
@@ -159,35 +170,21 @@ def controls(evidence: Evidence, policy: Policy) -> tuple[PooledAccuracy, ...]:
         by_arm[bucket.arm].append(bucket)
     out = []
     for arm, buckets in by_arm.items():
-        scope = _Scope(workload=None, buckets=buckets, classes=())
-        whole = margin_test(buckets, policy, level)
-        pool = _pool(scope, whole, arm, policy, level, asked=buckets)
-        if pool is not None:
-            out.append(pool)
-    return tuple(out)
+        scope = _Scope(workload=None, buckets=buckets, classes=(), asked_to=_longest(buckets))
+        out.append(_pool(scope, margin_test(buckets, policy, level), arm, policy, level))
+    return tuple(present(out))
 
 
 def _pool(
-    scope: _Scope,
-    whole: MarginTest | None,
-    arm: str,
-    policy: Policy,
-    level: float,
-    *,
-    asked: Sequence[AccuracyBucket],
+    scope: _Scope, whole: MarginTest | None, arm: str, policy: Policy, level: float
 ) -> PooledAccuracy | None:
-    """Return a *whole* comparison with its worst bucket; None where nothing can be compared.
-
-    *asked* are all buckets that were asked, whether or not the scope needs them.
-    """
+    """Return a *whole* comparison with its worst bucket; None where nothing can be compared."""
     alone = _alone(scope.buckets, policy, level)
     if whole is None or not alone:
         return None
     worst, worst_found = min(alone, key=_harm)
     p_of_buckets = [found.p_worse for _, found in alone]
     scores = paired_scores(scope.buckets)
-    names = (None, scope.workload)
-    about = [each for each in asked if scope.workload is None or each.workload in names]
     lengths = tuple(sorted({each.context_tokens for each in scope.buckets}))
     answers = QuestionsAsked(questions=scores.size, lengths=lengths, reference=whole.reference_mean)
     return PooledAccuracy(
@@ -204,7 +201,7 @@ def _pool(
         discordance=float(np.mean(scores.change**2)),
         lengths=lengths,
         answers=answers,
-        asked_to=max(each.context_tokens for each in about),
+        asked_to=scope.asked_to,
     )
 
 
@@ -212,12 +209,8 @@ def _alone(
     buckets: Sequence[AccuracyBucket], policy: Policy, level: float
 ) -> list[tuple[AccuracyBucket, MarginTest]]:
     """Return the test of each bucket by itself; those that cannot be tested are left out."""
-    out = []
-    for bucket in buckets:
-        found = margin_test([bucket], policy, level)
-        if found is not None:
-            out.append((bucket, found))
-    return out
+    tests = ((bucket, margin_test([bucket], policy, level)) for bucket in buckets)
+    return [(bucket, found) for bucket, found in tests if found is not None]
 
 
 def _harm(judged: tuple[AccuracyBucket, MarginTest]) -> tuple[float, float]:
@@ -227,16 +220,6 @@ def _harm(judged: tuple[AccuracyBucket, MarginTest]) -> tuple[float, float]:
     """
     _, found = judged
     return found.p_worse, found.difference.value
-
-
-def _result_of(buckets: Sequence[AccuracyBucket], difference: Estimate) -> BucketResult:
-    """Return buckets as one, under the longest of their lengths."""
-    longest = max(buckets, key=lambda each: each.context_tokens)
-    return replace(
-        _result(longest, difference),
-        reference=paired_scores(buckets).reference_mean,
-        changed_p=None,
-    )
 
 
 def _good_to(
@@ -249,22 +232,32 @@ def _good_to(
     lengths = sorted({each.context_tokens for each in buckets})
     shortest_worse = _shortest_worse(buckets, policy, level)
     for length in reversed(lengths[:-1]):
+        if shortest_worse <= length:
+            continue
         below = [each for each in buckets if each.context_tokens <= length]
         beyond = [each for each in buckets if each.context_tokens > length]
         good = margin_test(below, policy, level)
         bad = margin_test(beyond, policy, level)
-        if good is None or bad is None or shortest_worse <= length:
+        if good is None or bad is None:
             continue
-        is_good = good.difference.value > -policy.accuracy_margin and good.p_worse > level
-        if is_good and bad.p_worse <= level:
-            return _result_of(below, good.difference)
+        is_good = good.difference.value > -policy.accuracy_margin
+        if is_good and good.p_worse > level >= bad.p_worse:
+            return _joined(below, good.difference)
     return None
 
 
 def _shortest_worse(buckets: Sequence[AccuracyBucket], policy: Policy, level: float) -> float:
     """Return the shortest length of a bucket that is surely worse by itself; infinite for none."""
-    shortest = math.inf
-    for bucket, found in _alone(buckets, policy, level):
-        if found.p_worse <= level:
-            shortest = min(shortest, bucket.context_tokens)
-    return shortest
+    alone = _alone(buckets, policy, level)
+    worse = (bucket.context_tokens for bucket, found in alone if found.p_worse <= level)
+    return min(worse, default=math.inf)
+
+
+def _joined(buckets: Sequence[AccuracyBucket], difference: Estimate) -> BucketResult:
+    """Return buckets as one, under the longest of their lengths."""
+    longest = max(buckets, key=lambda each: each.context_tokens)
+    return replace(
+        _result(longest, difference),
+        reference=paired_scores(buckets).reference_mean,
+        changed_p=None,
+    )

@@ -5,7 +5,7 @@ depth, most of what the reference gets right is gone, as it is where a kernel is
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Final, TypeAlias
 
@@ -36,8 +36,13 @@ class _Answers:
 
     def only(self, rows: Bools) -> "_Answers":
         """Return the answers of some rows."""
-        columns = {each.name: getattr(self, each.name)[rows] for each in fields(self)}
-        return _Answers(**columns)
+        return _Answers(
+            reference=self.reference[rows],
+            arm=self.arm[rows],
+            contexts=self.contexts[rows],
+            lengths=self.lengths[rows],
+            depths=self.depths[rows],
+        )
 
     @property
     def is_lost(self) -> Bools:
@@ -102,9 +107,8 @@ def faults(evidence: Evidence, policy: Policy) -> Faults:
         at_depths = list(_at_depths(answers, arm.name))
         found = []
         for fault, within in _gone(answers, arm.name):
-            test = margin_test(
-                [each for each in able if each.context_tokens in fault.lengths], policy, level
-            )
+            buckets = [each for each in able if each.context_tokens in fault.lengths]
+            test = margin_test(buckets, policy, level)
             is_gone = test is not None and _is_surely_gone(within, test)
             if is_gone or _is_against(within, LEAST_LOST, LEAST_CONTEXTS):
                 found.append(fault)

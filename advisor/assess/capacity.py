@@ -84,38 +84,19 @@ def _gpus(
     )
 
 
-def fewer_gpus(theirs: Capacity | None, mine: Capacity | None) -> Estimate | None:
-    """Return the GPUs that *mine* needs less than *theirs* at the peak; None where unknown.
+def fewer_gpus(before: Estimate | None, after: Estimate | None) -> Estimate | None:
+    """Return how many GPUs fewer are needed at the peak *after* than *before*; None if unknown.
 
-    The interval is what those of both arms give together
-    (MOVER; Zou and Donner 2008), out to whole GPUs.
+    The interval ends at whole GPUs.
     """
-    before = None if theirs is None else theirs.gpus_at_peak
-    after = None if mine is None else mine.gpus_at_peak
     if before is None or after is None:
         return None
-    value = before.value - after.value
-
-    def apart(low: float | None, high: float | None) -> float | None:
-        if low is None or high is None:
-            return None
-        return math.hypot(low, high)
-
-    below = apart(_less(before.value, before.low), _less(after.high, after.value))
-    above = apart(_less(before.high, before.value), _less(after.value, after.low))
+    fewer = before.minus(after)
     return replace(
-        before,
-        value=value,
-        low=None if below is None else float(math.floor(value - below)),
-        high=None if above is None else float(math.ceil(value + above)),
-        n=min(before.n, after.n),
+        fewer,
+        low=None if fewer.low is None else float(math.floor(fewer.low)),
+        high=None if fewer.high is None else float(math.ceil(fewer.high)),
     )
-
-
-def _less(upper: float | None, lower: float | None) -> float | None:
-    if upper is None or lower is None:
-        return None
-    return upper - lower
 
 
 def _due(found: Estimate, busy: int | None, gpus: int) -> int | None:

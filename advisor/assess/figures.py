@@ -86,7 +86,7 @@ def _counted(value: float, *, unit: str, method: str, n: int = 1) -> Estimate:
     return Estimate(value=value, low=None, high=None, n=n, unit=unit, method=method)
 
 
-def _within(calls: Calls, slo: ServiceLimits) -> Floats:
+def _is_within_slo(calls: Calls, slo: ServiceLimits) -> Floats:
     """Return 1 for each turn within the service level, 0 for others; failed turns are not."""
     is_within = calls.ok.copy()
     for metric, limit in slo.limits():
@@ -95,9 +95,9 @@ def _within(calls: Calls, slo: ServiceLimits) -> Floats:
     return is_within.astype(np.float64)
 
 
-def by_block(calls: list[Calls], weights: list[Floats]) -> Floats:
+def rates_by_block(calls: list[Calls], weights: list[Floats]) -> Floats:
     """Return the sum of *weights* per second of each block, its drain tail left out."""
-    is_loaded = np.concatenate([_under_load(each) for each in calls])
+    is_loaded = np.concatenate([_before_tail(each) for each in calls])
     block = np.concatenate([each.block for each in calls])[is_loaded]
     start = np.concatenate([each.start_s for each in calls])[is_loaded]
     end = np.concatenate([each.end_s for each in calls])[is_loaded]
@@ -111,7 +111,7 @@ def by_block(calls: list[Calls], weights: list[Floats]) -> Floats:
     return rates
 
 
-def _under_load(calls: Calls) -> Bools:
+def _before_tail(calls: Calls) -> Bools:
     """Tell which calls are outside of the drain tail of their block."""
     if calls.tail is None:
         return np.ones(len(calls), dtype=np.bool_)
@@ -129,7 +129,7 @@ def _latencies(calls: Calls) -> Iterator[tuple[str, Estimate]]:
     yield "dropped_share", _counted(dropped, unit="share", method="counted turns", n=len(calls))
 
 
-def under_load(calls: list[Calls]) -> bool:
+def is_under_load(calls: list[Calls]) -> bool:
     """Say whether most turns were released before their block started to drain.
 
     Otherwise a rate says how sessions end, not what a server does.
@@ -146,19 +146,19 @@ def output_rate(calls: list[Calls]) -> Estimate | None:
     for each in calls:
         known = np.nan_to_num(each.output_tokens)
         tokens.append(np.where(each.ok, known, 0.0))
-    return rate(by_block(calls, tokens), unit="tokens/s", method="blocks")
+    return rate(rates_by_block(calls, tokens), unit="tokens/s", method="blocks")
 
 
 def _throughput(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[str, Estimate]]:
     observed = evidence.calls_of(arm.name)
     calls = list(observed.values())
-    if not calls or not under_load(calls):
+    if not calls or not is_under_load(calls):
         return
     good = _goodput_rate(observed, policy)
     if good is not None:
         yield "goodput_per_s", good
     done = [each.ok.astype(np.float64) for each in calls]
-    requests = rate(by_block(calls, done), unit="requests/s", method="blocks")
+    requests = rate(rates_by_block(calls, done), unit="requests/s", method="blocks")
     if requests is not None:
         yield "requests_per_s", requests
     tokens = output_rate(calls)
@@ -174,8 +174,8 @@ def _goodput_rate(observed: Mapping[str, Calls], policy: Policy) -> Estimate | N
         slo = policy.slo(workload)
         if slo is None:
             return None
-        within.append(_within(calls, slo))
-    rates = by_block(list(observed.values()), within)
+        within.append(_is_within_slo(calls, slo))
+    rates = rates_by_block(list(observed.values()), within)
     return rate(rates, unit="requests/s", method="blocks, turns within the service level")
 
 
@@ -251,19 +251,19 @@ def _of_workload(seen: Observation, policy: Policy) -> Iterator[tuple[str, Estim
         yield from _latencies(calls)
         slo = policy.slo(seen.workload)
         if slo is not None:
-            yield "within_slo", _goodput(calls, slo)
+            yield "within_slo", _share_within_slo(calls, slo)
     if seen.telemetry is not None:
         yield from _telemetry(seen.telemetry)
 
 
-def _goodput(calls: Calls, slo: ServiceLimits) -> Estimate:
+def _share_within_slo(calls: Calls, slo: ServiceLimits) -> Estimate:
     """Return the share of turns within the service level, with Wilson's interval.
 
     The interval counts turns by what they are worth where those of a block resemble each other.
     """
     block = group_numbers(calls.block)
     blocks = int(block.max()) + 1
-    within = _within(calls, slo)
+    within = _is_within_slo(calls, slo)
     share = float(within.mean())
     method = f"{blocks} blocks, turns within the service level"
     if blocks < LEAST_BLOCKS:

@@ -4,7 +4,7 @@ It may miss the level with a single session, or at the load that was played.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import median
 
 from advisor import words
@@ -51,9 +51,9 @@ def _agents_per_gpu(arm: str, capacities: Sequence[Capacity]) -> Estimate | None
     return None
 
 
-def _alone(evidence: Evidence, arm: str, slo: ServiceLimits) -> list[CapacityPoint]:
-    """Return the trials of a single session on an arm."""
-    return [each for each in evidence.alone if each.arm == arm and each.slo == slo]
+def _trials(points: Iterable[CapacityPoint], arm: str, slo: ServiceLimits) -> list[CapacityPoint]:
+    """Return the trials of an arm at this service level."""
+    return [each for each in points if each.arm == arm and each.slo == slo]
 
 
 def _state(
@@ -69,7 +69,8 @@ def _state(
         carries = _carries_one(agents_per_gpu, gpus)
         if carries is not None:
             return "yes" if carries else "no"
-    with_turns = [each for each in _alone(evidence, arm, slo) if each.turns]
+    alone = _trials(evidence.alone, arm, slo)
+    with_turns = [each for each in alone if each.turns]
     return _state_alone(with_turns, slo)
 
 
@@ -97,10 +98,10 @@ def _state_alone(trials: Sequence[CapacityPoint], slo: ServiceLimits) -> LegStat
 
 def _lightest(evidence: Evidence, arm: str, slo: ServiceLimits) -> list[CapacityPoint]:
     """Return the trials of a single session, or else those at the smallest load of a search."""
-    alone = _alone(evidence, arm, slo)
+    alone = _trials(evidence.alone, arm, slo)
     if alone:
         return alone
-    searched = [each for each in evidence.capacity if each.arm == arm and each.slo == slo]
+    searched = _trials(evidence.capacity, arm, slo)
     least = min((each.agents for each in searched), default=0)
     return [each for each in searched if each.agents == least]
 

@@ -5,6 +5,7 @@ turns. Lengths are measured at which its calls usually lie, and beyond which non
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -40,7 +41,10 @@ def _weights(evidence: Evidence) -> dict[str, float]:
 
 
 def contexts(evidence: Evidence, workload: str) -> Floats | None:
-    """Return the contexts of *workload*: the user's own, else those played on the reference."""
+    """Return the contexts of *workload*: the user's own, else those played on the reference.
+
+    None where there are none.
+    """
     for each in evidence.workloads:
         own = each.context_tokens
         if each.name == workload and own is not None and own.size:
@@ -49,23 +53,19 @@ def contexts(evidence: Evidence, workload: str) -> Floats | None:
     if calls is None:
         return None
     lengths = coverage.lengths(calls)
-    return lengths[np.isfinite(lengths)]
+    known = lengths[np.isfinite(lengths)]
+    return known if known.size else None
 
 
-def usual(evidence: Evidence, workload: str) -> tuple[float, float] | None:
-    """Return the lengths between which calls of *workload* usually lie; None where unknown."""
-    lengths = contexts(evidence, workload)
-    if lengths is None or not lengths.size:
+def usual(lengths: Floats | None) -> tuple[float, float] | None:
+    """Return the *lengths* between which calls usually lie; None where none are known."""
+    if lengths is None:
         return None
-    return _usual(lengths)
-
-
-def _usual(lengths: Floats) -> tuple[float, float]:
     low, high = np.quantile(lengths, USUAL)
     return float(low), float(high)
 
 
-def own(tested: Iterable[float], between: tuple[float, float] | None) -> frozenset[float]:
+def lengths_about(tested: Iterable[float], between: tuple[float, float] | None) -> frozenset[float]:
     """Return those of the *tested* lengths that speak about calls *between* two lengths.
 
     At each end that is the first length that covers it; where none is long enough, the longest
@@ -88,7 +88,7 @@ def _first_covering(lengths: Sequence[float], end: float) -> float:
     return lengths[-1]
 
 
-def standing(tested: Sequence[float], contexts: Floats) -> Floats:
+def represented_shares(tested: Sequence[float], contexts: Floats) -> Floats:
     """Return the share of calls with such *contexts* that each *tested* length represents.
 
     *tested* rises. A length represents those that no shorter one covers, the longest all that are
@@ -103,17 +103,13 @@ def standing(tested: Sequence[float], contexts: Floats) -> Floats:
 def _of_workload(
     evidence: Evidence, arm: str, workload: str, tested_to: float | None, timed: Beyond | None
 ) -> TestedReach:
+    """Return the reach for a workload whose answers were compared up to *tested_to* tokens."""
     lengths = contexts(evidence, workload)
-    if lengths is None or not lengths.size:
-        return TestedReach(arm=arm, workload=workload, usual=None, longest=None, timed=timed)
-    return TestedReach(
-        arm=arm,
-        workload=workload,
-        usual=_usual(lengths),
-        longest=float(lengths.max()),
-        asked=None if tested_to is None else beyond(lengths, tested_to),
-        timed=timed,
-    )
+    reach = TestedReach(arm=arm, workload=workload, usual=usual(lengths), longest=None, timed=timed)
+    if lengths is None:
+        return reach
+    asked = None if tested_to is None else beyond(lengths, tested_to)
+    return replace(reach, longest=float(lengths.max()), asked=asked)
 
 
 def _asked(parts: Sequence[TestedReach], shares: Sequence[float]) -> Beyond | None:

@@ -175,15 +175,16 @@ def _room(
         return room
     share = alive.tokens / pool
     binds_at = policy.capacity_binds_at
-    one = "" if alive.played is None else "a replica of "
-    told = f"{alive.told(workload)}, {words.part_of(share)} the pool of {one}{evidence.reference}"
+    pool_of = "the pool of" if alive.played is None else "the pool of a replica of"
+    part = f"{words.part_of(share)} {pool_of} {evidence.reference}"
+    reason = f"{alive.told(workload)}, {part}"
     if share >= binds_at:
-        return replace(room, state="binds", reason=told)
-    binds_from = None
-    if alive.sessions and share > 0:
-        binds_from = math.ceil(alive.sessions * binds_at / share)
-        told += f" ({binds_at:.0%} from about {binds_from:,} sessions on)"
-    return replace(room, state="slack", reason=told, binds_from=binds_from)
+        return replace(room, state="binds", reason=reason)
+    if not alive.sessions or share <= 0:
+        return replace(room, state="slack", reason=reason)
+    binds_from = math.ceil(alive.sessions * binds_at / share)
+    reason = f"{reason} ({binds_at:.0%} from about {binds_from:,} sessions on)"
+    return replace(room, state="slack", reason=reason, binds_from=binds_from)
 
 
 def rooms(evidence: Evidence, policy: Policy) -> tuple[Room, ...]:
@@ -193,11 +194,11 @@ def rooms(evidence: Evidence, policy: Policy) -> tuple[Room, ...]:
     return tuple(_room(evidence, policy, workload, whole) for workload in scopes)
 
 
-Tried: TypeAlias = tuple[float, float | None, float | None]
+HitRates: TypeAlias = tuple[float, float | None, float | None]
 """Sessions at once, the hit rate, and that of a cache that loses nothing of a session."""
 
 
-def hit_cliff(arm: str, workload: str | None, tried: Iterable[Tried]) -> HitCliff | None:
+def hit_cliff(arm: str, workload: str | None, tried: Iterable[HitRates]) -> HitCliff | None:
     """Return from how many sessions at once the hit rate falls off; None where it does not.
 
     It does where every load from there on hits `HIT_GAP` less than it could; what the smallest load
@@ -229,8 +230,9 @@ def hit_cliff(arm: str, workload: str | None, tried: Iterable[Tried]) -> HitClif
 
 def hit_cliffs(evidence: Evidence) -> tuple[HitCliff, ...]:
     """Return where the hit rate of each arm falls off, by what was searched."""
-    tried = defaultdict[tuple[str, str | None], list[Tried]](list)
+    tried = defaultdict[tuple[str, str | None], list[HitRates]](list)
     for each in evidence.capacity:
         rates = (each.agents, each.hit_rate, each.ideal_hit_rate)
         tried[each.arm, each.workload].append(rates)
-    return tuple(present(hit_cliff(*scope, points) for scope, points in tried.items()))
+    cliffs = [hit_cliff(arm, workload, rates) for (arm, workload), rates in tried.items()]
+    return tuple(present(cliffs))

@@ -108,7 +108,8 @@ def _control(copies: Sequence[_Copies], table: PairTable | None, position: float
     pairs = paired.pairs_of(table)
     spread = starts.inside(pairs)
     # More than a place in the order adds: whatever it is, it may be between the arms as well.
-    is_odd = abs(spread.value) - 2 * spread.se > NO_PLACE * position
+    least = abs(spread.value) - 2 * spread.se
+    is_odd = least > NO_PLACE * position
     has_starts = is_odd or any(each.across for each in copies)
     return [Control(spread=spread, draws=starts.start_draws(pairs) if has_starts else ())]
 
@@ -191,7 +192,8 @@ def _speed(
     doubted = None
     if drawn.starts < starts.OWN_STARTS and metric in ("turn_ms", "task_ms"):
         doubted = controlled_change(table, 2 * scale, known, position=position)
-    first_quartile, third_quartile = np.expm1(np.quantile(table.value, (0.25, 0.75))).tolist()
+    quartiles = np.quantile(table.value, (0.25, 0.75))
+    first_quartile, third_quartile = np.expm1(quartiles).tolist()
     control = surest(known)
     pairs = len(table)
     calls = int(table.calls.sum())
@@ -260,10 +262,14 @@ def _tables(
     matched: Sequence[_Matched], metric: Compared, shares: Mapping[str, float]
 ) -> dict[str | None, PairTable]:
     """Return the pairs of each class that has enough of them, and those of the mix (None)."""
-    of_classes = {each.workload: each.table(metric) for each in matched}
-    found: dict[str | None, PairTable | None] = dict(of_classes.items())
-    found[None] = paired.mixture((table, shares[name]) for name, table in of_classes.items())
-    return {scope: table for scope, table in found.items() if table is not None}
+    tables: dict[str | None, PairTable | None] = {}
+    weighed = []
+    for each in matched:
+        table = each.table(metric)
+        tables[each.workload] = table
+        weighed.append((table, shares[each.workload]))
+    tables[None] = paired.mixture(weighed)
+    return {scope: table for scope, table in tables.items() if table is not None}
 
 
 def speeds(

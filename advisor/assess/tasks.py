@@ -24,11 +24,10 @@ So tasks that a block cuts count in part, and a task costs what its turns cost.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 
-from advisor.assess.figures import LEAST_BLOCKS, LEVEL, by_block, rate, under_load
+from advisor.assess.figures import LEAST_BLOCKS, LEVEL, is_under_load, rate, rates_by_block
 from advisor.estimate import Estimate
 from advisor.evidence import Bools, Calls, Evidence, Floats, Ints, OwnCalls, present
 from advisor.statistics import paired
@@ -42,7 +41,6 @@ WHOLE = 0.95  # share of the sessions seen that were played from end to end, and
 MISSING = 0.05  # share of a task's turns that may lie at places that nothing was seen of
 LEAST_TURNS = 20  # at one place, or it shares the mean of its neighbours
 HOUR_S = 3600.0
-_Ends: TypeAlias = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -322,7 +320,7 @@ def _figures(
     found = replace(
         found,
         latency_ms=latency,
-        per_user_hour=_per_user(latency, tool_s),
+        per_user_hour=_per_user_hour(latency, tool_s),
         p95_ms=_p95(classes[0].played) if are_whole and len(classes) == 1 else None,
         success=None if found.ungraded else _success(classes),
     )
@@ -348,7 +346,7 @@ def _tool_s(classes: Sequence[_Class]) -> float:
     return sum(share * each.own.tool_s for share, each in zip(shares, classes, strict=True))
 
 
-def _per_user(latency: Estimate, tool_s: float) -> Estimate | None:
+def _per_user_hour(latency: Estimate, tool_s: float) -> Estimate | None:
     """Return the tasks an hour of a user whose next task begins when the last one is done.
 
     There is no such number where a task takes no time, as on a clock of coarse ticks.
@@ -364,10 +362,10 @@ def _with_costs(evidence: Evidence, found: TaskFigures, classes: Sequence[_Class
     """Return the figures with what a GPU does in an hour, and what a task costs."""
     calls = [each.calls for each in classes]
     # The cost of a class alone cannot be told from that of the others on its server.
-    if found.workload is not None or not under_load(calls):
+    if found.workload is not None or not is_under_load(calls):
         return found
     worth = [each.worth for each in classes]
-    per_s = rate(by_block(calls, worth), unit="tasks/s", method="blocks")
+    per_s = rate(rates_by_block(calls, worth), unit="tasks/s", method="blocks")
     if per_s is None or per_s.value <= 0:
         return found
     gpus = evidence.gpus(found.arm) * evidence.deployment.replicas
@@ -380,34 +378,8 @@ def _with_costs(evidence: Evidence, found: TaskFigures, classes: Sequence[_Class
     usd = per_s.inverse(usd_per_gpu_hour * gpus / HOUR_S, unit="USD/task")
     if found.success is None or found.success.value <= 0:
         return replace(found, usd=usd)
-    return replace(found, usd=usd, usd_successful=_quotient(usd, found.success))
-
-
-def _quotient(usd: Estimate, share: Estimate) -> Estimate:
-    """Return the cost over the share, with an interval from those of both on the log scale."""
-    value = usd.value / share.value
-    up = _both_apart((usd.value, usd.high), (share.low, share.value))
-    down = _both_apart((usd.low, usd.value), (share.value, share.high))
-    return replace(
-        usd,
-        value=value,
-        low=None if down is None else value / down,
-        high=None if up is None else value * up,
-        unit="USD/successful task",
-    )
-
-
-def _both_apart(first: _Ends, second: _Ends) -> float | None:
-    """Return the factor between the ends of two independent figures together.
-
-    The logarithms of their factors add up as errors do. None where an end is open or zero.
-    """
-    logs = []
-    for low, high in (first, second):
-        if not low or not high:
-            return None
-        logs.append(math.log(high / low))
-    return math.exp(math.hypot(*logs))
+    usd_successful = usd.over(found.success, unit="USD/successful task")
+    return replace(found, usd=usd, usd_successful=usd_successful)
 
 
 # --- success ---

@@ -14,18 +14,15 @@ NAME = "generated length"
 
 
 def _ratio(reference: Calls, arm: Calls) -> float | None:
-    """Return generated tokens of *arm* over those asked for,
-    or over the reference's where the trace asked for none.
+    """Return generated tokens of *arm* over those asked for.
+
+    Where the trace asked for none, they are over the reference's.
     """
     left, right = same_turns(reference, arm)
-    wanted = (
-        float(arm.asked_tokens[right].sum())
-        if arm.asked_tokens is not None
-        else float(reference.output_tokens[left].sum())
-    )
-    if wanted > 0:
-        return float(arm.output_tokens[right].sum()) / wanted
-    return None
+    wanted = float(reference.output_tokens[left].sum())
+    if arm.asked_tokens is not None:
+        wanted = float(arm.asked_tokens[right].sum())
+    return float(arm.output_tokens[right].sum()) / wanted if wanted > 0 else None
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:

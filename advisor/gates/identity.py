@@ -28,13 +28,12 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
         wanted = arm.expected_dtype
         # `auto` follows the checkpoint, so any answer fits
         # it; the known-issue rule looks at surprises.
-        good = wanted in (None, "auto") or canonical(str(wanted)) == canonical(arm.observed_dtype)
+        fits = wanted in (None, "auto") or canonical(str(wanted)) == canonical(arm.observed_dtype)
         # A server that nobody told keeps the 16 bits of its weights;
         # where the checkpoint says otherwise, vLLM names that dtype.
-        good = good or (
-            arm.observed_dtype == "auto" and canonical(str(wanted)) in ("bfloat16", "float16")
-        )
+        is_default = arm.observed_dtype == "auto"
+        keeps_16_bits = is_default and canonical(str(wanted)) in ("bfloat16", "float16")
         found = Gate(
             name=NAME, arm=arm.name, message=f"KV dtype {arm.observed_dtype}", spoils=spoils
         )
-        yield found.judged(good=good, but=f" where dtype {wanted} was asked for")
+        yield found.judged(good=fits or keeps_16_bits, but=f" where dtype {wanted} was asked for")

@@ -27,34 +27,27 @@ LOOKS = 5  # of a planned sequence from the first that a failure ends on: they s
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
-    """Yield one failure a challenger and workload whose
-    difference from the reference rises or falls over the starts.
+    """Yield a failure for each difference from the reference that rises or falls over the starts.
+
+    A difference is that of one challenger on one workload.
     """
     for arm, workload in product(evidence.challengers, evidence.workloads):
         means = paired.start_means(evidence.sides(workload.name, arm.name))
-        if means.size < LEAST:
+        if means.size < LEAST or np.ptp(means) <= ROUNDING:
             continue
-        place = np.log(1 + np.arange(means.size))
-        # From the first start or from the last, whichever shows more.
-        p = min(
-            [
-                1.0,
-                *(
-                    2 * _p_of_correlation(place, each)
-                    for each in (means, means[::-1])
-                    if np.ptp(means) > ROUNDING
-                ),
-            ]
-        )
+        distance = np.log(1 + np.arange(means.size))
+        from_first = _p_of_correlation(distance, means)
+        from_last = _p_of_correlation(distance, means[::-1])
+        p = min(1.0, 2 * min(from_first, from_last))  # two looks at one question: Bonferroni
         # Before, a failure asks for more pairs and ends nothing.
-        level = LEVEL / LOOKS if policy.planned_looks and means.size >= SURE_PAIRS else LEVEL
+        ends_comparison = policy.planned_looks and means.size >= SURE_PAIRS
+        level = LEVEL / LOOKS if ends_comparison else LEVEL
         if p > level:
             continue
-        first, last = (
-            np.expm1(means[part].mean())
-            for part in (slice(means.size // 3), slice(-(means.size // 3), None))
-        )
-        told = (
+        third = means.size // 3
+        first = np.expm1(means[:third].mean())
+        last = np.expm1(means[-third:].mean())
+        message = (
             f"turn latency against {evidence.reference} moved from {first:+.1%} in the "
             f"first third of {means.size} starts "
             f"to {last:+.1%} in the last: find out what changed, or warm both servers "
@@ -65,7 +58,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
             status="fail",
             arm=arm.name,
             workload=workload.name,
-            message=told,
+            message=message,
             observed=p,
             limit=level,
             unit="p",

@@ -6,9 +6,11 @@ side of it. Which of both servers it is, a ratio does not tell; what each start 
 """
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 
+from advisor import words
 from advisor.evidence import Arm, Evidence, Floats
 from advisor.policy import Policy
 from advisor.statistics import paired
@@ -24,68 +26,59 @@ LEAST = 3  # starts, of which two agree
 
 # every gate is asked alike
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:  # noqa: ARG001
-    """Yield one gate an arm that told of its starts, and one for
-    each class whose servers were started three times or more.
-    """
-    yield from (
-        _alone(arm)
-        for arm in evidence.arms
-        if arm.checks_ms and len(arm.checks_ms + arm.past_checks_ms) >= LEAST
-    )
-    for arm in evidence.challengers:
-        for workload in evidence.workloads:
-            means = paired.start_means(evidence.sides(workload.name, arm.name))
-            if means.size < LEAST:
-                continue
-            gap, above = _gap(means)
-            gate = Gate(
-                name="one mode",
-                arm=arm.name,
-                workload=workload.name,
-                message=f"{means.size} pairs of starts",
-                observed=gap,
-                limit=APART,
-                unit="log ratio",
-                spoils=TIMES,
-            )
-            told = (
-                f", {above} of them {np.expm1(gap):.0%} above the others: find out what differs "
-                "between these starts, and start again"
-            )
-            yield gate.judged(good=gap == 0, but=told)
+    """Yield one gate an arm that timed its starts, and one a class that was started enough."""
+    for arm in evidence.arms:
+        if arm.checks_ms and len(arm.checks_ms + arm.past_checks_ms) >= LEAST:
+            yield _of_server(arm)
+    for arm, workload in product(evidence.challengers, evidence.workloads):
+        means = paired.start_means(evidence.sides(workload.name, arm.name))
+        if means.size < LEAST:
+            continue
+        gap, above = _gap(means)
+        gate = Gate(
+            name="one mode",
+            arm=arm.name,
+            workload=workload.name,
+            message=f"{means.size} pairs of starts",
+            observed=gap,
+            limit=APART,
+            unit="log ratio",
+            spoils=TIMES,
+        )
+        but = (
+            f", {above} of them {np.expm1(gap):.0%} above the others: find out what differs "
+            "between these starts, and start again"
+        )
+        yield gate.judged(good=gap == 0, but=but)
 
 
-def _alone(arm: Arm) -> Gate:
-    """Return whether a short request, alone on the server, took
-    as long after each start, and as long as in other runs.
-    """
+def _of_server(arm: Arm) -> Gate:
+    """Return whether a short request alone took as long after each start, and in other runs."""
     here = np.log(arm.checks_ms)
     past = np.log(arm.past_checks_ms)
     usual = float(np.median(np.concatenate([here, past])))
     off = float(max(np.abs(here - usual)))
+    starts = words.quantity(here.size, "start")
+    if past.size:
+        starts = f"{starts} and {past.size} of other runs"
     missed = arm.compile_cache.count("missed")
-    cache = (
-        f"; {missed} of {len(arm.compile_cache)} starts missed the compile cache"
-        if 0 < missed < len(arm.compile_cache)
-        else ""
-    )
-    counted = f"{here.size} start{'' if here.size == 1 else 's'}" + (
-        f" and {past.size} of other runs" if past.size else ""
-    )
+    cache = ""
+    if 0 < missed < len(arm.compile_cache):
+        cache = f"; {missed} of {len(arm.compile_cache)} starts missed the compile cache"
     gate = Gate(
         name="one mode",
         arm=arm.name,
-        message=f"{counted}",
+        message=starts,
         observed=off,
         limit=OFF,
         unit="log ratio",
         spoils=TIMES,
     )
-    told = (
+    but = (
         f": one answers a short request {np.expm1(off):.0%} off the others{cache}; find out "
         "why, and start again"
     )
-    return gate.judged(good=off <= OFF, but=told)
+    return gate.judged(good=off <= OFF, but=but)
 
 
 def _gap(means: Floats) -> tuple[float, int]:
@@ -93,11 +86,13 @@ def _gap(means: Floats) -> tuple[float, int]:
     ordered = np.sort(means)
     gaps = np.diff(ordered)
     cuts = np.flatnonzero(gaps > APART)
-    ranges = [float(np.ptp(each)) for each in np.split(ordered, cuts + 1)]
-    most = max(ranges)
+    scatter = max(float(np.ptp(each)) for each in np.split(ordered, cuts + 1))
     least = 2 if means.size >= ENOUGH_STARTS else 1
-    found = [cut for cut in cuts if gaps[cut] > most and least <= cut + 1 <= means.size - least]
-    widest = max(found, key=lambda cut: float(gaps[cut]), default=None)
-    if widest is None:
-        return (0.0, 0)
-    return (float(gaps[widest]), int(means.size - widest - 1))
+    widest = 0.0
+    above = 0
+    for cut in cuts:
+        is_between = least <= cut + 1 <= means.size - least
+        if is_between and gaps[cut] > max(scatter, widest):
+            widest = float(gaps[cut])
+            above = int(means.size - cut - 1)
+    return widest, above

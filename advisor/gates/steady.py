@@ -37,12 +37,14 @@ def _thirds(means: Floats) -> tuple[float, float]:
     Neighbouring batches are alike; a few coarse means a third keep the test honest.
     """
     third = means.size // 3
-    first, last = (
-        np.array([each.mean() for each in np.array_split(part, COARSE)])
-        for part in (means[:third], means[-third:])
-    )
+    first = _coarse(means[:third])
+    last = _coarse(means[-third:])
     p = _welch(first, last) if np.ptp(means) > 0 else 1.0
     return float(last.mean() - first.mean()), p
+
+
+def _coarse(means: Floats) -> Floats:
+    return np.array([each.mean() for each in np.array_split(means, COARSE)])
 
 
 def _welch(first: Floats, last: Floats) -> float:
@@ -57,33 +59,36 @@ def _welch(first: Floats, last: Floats) -> float:
 
 
 def mser5(series: Floats) -> Warmup | None:
-    """Return the truncation of *series* (in time order), or None when it is too short to judge."""
+    """Return the truncation of *series* (in time order), or None when it is too short to judge.
+
+    MSER-5 cuts where the batches that are left have the least standard error.
+    """
     batches = series.size // BATCH
     if batches < LEAST_BATCHES:
         return None
     means = series[: batches * BATCH].reshape(batches, BATCH).mean(axis=1)
     half = batches // 2
     left = np.arange(batches, batches - half, -1)
-    tail_sum, tail_square = (np.cumsum(part[::-1])[::-1][:half] for part in (means, means**2))
-    cut = int(np.argmin((tail_square - tail_sum**2 / left) / left**2))
+    tail_sum = _tail_sums(means)[:half]
+    tail_square = _tail_sums(means**2)[:half]
+    squared_error = (tail_square - tail_sum**2 / left) / left**2
+    cut = int(np.argmin(squared_error))
     if cut == half - 1 and _thirds(means)[1] < DRIFT_P:
         return Warmup(drop=cut * BATCH, settled=False, moved=None)
     moved, p = _thirds(means[cut:])
     return Warmup(drop=cut * BATCH, settled=p >= DRIFT_P, moved=moved)
 
 
-def _level(calls: Calls) -> Floats:
-    """Return the log token latency in time order, with
-    what the length of the context explains taken out.
-    """
+def _tail_sums(values: Floats) -> Floats:
+    """Return the sum of each value and all that follow it."""
+    return np.cumsum(values[::-1])[::-1]
+
+
+def _without_length(calls: Calls) -> Floats:
+    """Return the log token latency in time order, without what the context's length explains."""
     length = calls.prompt_tokens + calls.output_tokens
-    seen = (
-        calls.ok
-        & np.isfinite(calls.tpot_ms)
-        & (calls.tpot_ms > 0)
-        & np.isfinite(length)
-        & (length > 0)
-    )
+    is_timed = calls.ok & np.isfinite(calls.tpot_ms) & (calls.tpot_ms > 0)
+    seen = is_timed & np.isfinite(length) & (length > 0)
     order = np.argsort(calls.start_s[seen], kind="stable")
     y = np.log(calls.tpot_ms[seen][order])
     x = np.log(length[seen][order])
@@ -94,12 +99,15 @@ def _level(calls: Calls) -> Floats:
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
-    """Yield one gate an arm and workload with enough calls;
-    a drift spoils nothing that is compared in pairs.
+    """Yield one gate an arm and workload with enough calls.
+
+    A drift spoils nothing that is compared in pairs.
     """
     del policy  # the check has its own level
     for each in evidence.observations:
-        found = mser5(_level(each.calls)) if each.calls is not None and len(each.calls) else None
+        if each.calls is None or not len(each.calls):
+            continue
+        found = mser5(_without_length(each.calls))
         if found is None:
             continue
         if found.moved is None:

@@ -1,8 +1,6 @@
-"""A GPU that is slowed by heat, a brake or clocks
-that were set for it is measured in the arm's place.
-"""
+"""A GPU that heat, a brake or its clocks slow down is measured in the arm's place."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from advisor.evidence import Evidence, Telemetry
 from advisor.policy import Policy
@@ -18,58 +16,54 @@ which is the arm's own doing, moves clocks under load that far.
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
-    """Yield one gate an arm whose GPUs tell, or one for all that
-    they do not; the power limit is how a GPU is meant to work.
+    """Yield one gate an arm whose GPUs report how they are slowed, or one where none does.
+
+    The power limit is how a GPU is meant to work.
     """
     del policy  # heat is no matter of taste
     if evidence.kind != "measured":
         return
-    seen = False
-    for arm, figures in evidence.server:
-        share = figures.throttled_share
-        if share is None:
-            continue
-        seen, capped = True, ""
-        if figures.power_capped_share:
-            capped = f", at the power limit for {figures.power_capped_share:.0%}"
-        told = f"throttled (thermal or power brake) for {share:.1%} of the time{capped}"
-        told = f"GPUs were {told}" if share <= MOST else f"a GPU was {told}"
-        found = Gate(
-            name=NAME, arm=arm, message=told, observed=share, limit=MOST, unit="share", spoils=TIMES
-        )
-        yield found.judged(good=share <= MOST, but=": its cooling was measured, not the arm")
-    clocks = ((arm, figures, figures.clock_mhz) for arm, figures in evidence.server)
-    yield from _clocks(
-        [(arm, figures, clock) for arm, figures, clock in clocks if clock is not None]
-    )
-    if not seen:
+    known = [each for each in evidence.server if each[1].throttled_share is not None]
+    for arm, figures in known:
+        yield _throttled(arm, figures.throttled_share or 0.0, figures.power_capped_share)
+    yield from _clocks(evidence.server)
+    if not known:
         yield Gate(
             name=NAME, message="GPU throttling unknown: set `gpu_metrics` to a DCGM exporter"
         )
 
 
-def _clocks(known: list[tuple[str, Telemetry, float]]) -> Iterator[Gate]:
-    """Yield a failure for each arm whose GPU ran slower than
-    another arm's while neither heat nor power slowed it.
-    """
-    fastest = max((clock for _, _, clock in known), default=0.0)
-    for arm, figures, clock in known:
-        slower = 1 - clock / fastest
-        if (
-            slower > SLOWER
-            and max(figures.throttled_share or 0.0, figures.power_capped_share or 0.0) <= MOST
-        ):
-            told = (
-                f"a GPU ran at {clock:,.0f} MHz, another arm's at {fastest:,.0f}, and nothing "
-                "slowed it: its clocks were set, not the arm's"
-            )
-            yield Gate(
-                name=NAME,
-                status="fail",
-                arm=arm,
-                message=told,
-                observed=clock,
-                limit=(1 - SLOWER) * fastest,
-                unit="MHz",
-                spoils=TIMES,
-            )
+def _throttled(arm: str, share: float, capped_share: float | None) -> Gate:
+    gpus = "GPUs were" if share <= MOST else "a GPU was"
+    capped = f", at the power limit for {capped_share:.0%}" if capped_share else ""
+    gate = Gate(
+        name=NAME,
+        arm=arm,
+        message=f"{gpus} throttled (thermal or power brake) for {share:.1%} of the time{capped}",
+        observed=share,
+        limit=MOST,
+        unit="share",
+        spoils=TIMES,
+    )
+    return gate.judged(good=share <= MOST, but=": its cooling was measured, not the arm")
+
+
+def _clocks(server: Sequence[tuple[str, Telemetry]]) -> Iterator[Gate]:
+    """Yield a failure for each arm whose GPU ran slower than another's, and nothing slowed it."""
+    fastest = max((figures.clock_mhz or 0.0 for _, figures in server), default=0.0)
+    for arm, figures in server:
+        clock = figures.clock_mhz
+        slowed = max(figures.throttled_share or 0.0, figures.power_capped_share or 0.0)
+        if clock is None or slowed > MOST or 1 - clock / fastest <= SLOWER:
+            continue
+        yield Gate(
+            name=NAME,
+            status="fail",
+            arm=arm,
+            message=f"a GPU ran at {clock:,.0f} MHz, another arm's at {fastest:,.0f}, and nothing "
+            "slowed it: its clocks were set, not the arm's",
+            observed=clock,
+            limit=(1 - SLOWER) * fastest,
+            unit="MHz",
+            spoils=TIMES,
+        )

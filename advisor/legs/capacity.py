@@ -12,7 +12,7 @@ from advisor.case import Case, Room
 from advisor.dtypes import same_numbers
 from advisor.estimate import Estimate
 from advisor.evidence import present
-from advisor.verdict import Leg, LegState, Need
+from advisor.verdict import Capacity, Leg, LegState, Need
 
 AGENTS = "agents per GPU within the service level"
 SAME_POOL = 0.05  # pools this close hold the same load
@@ -23,17 +23,36 @@ LONGER = 4  # times as many sessions a trial: they halve what its draw leaves op
 WIDEST = 0.25
 
 
-def _equal_pools(case: Case, arm: str) -> bool:
-    mine, theirs = case.evidence.both(arm)
-    if mine.pool_tokens and theirs.pool_tokens:
-        return abs(mine.pool_tokens / theirs.pool_tokens - 1) <= SAME_POOL
-    return same_numbers(mine, theirs)
+def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
+    """Return whether the arm carries more, fewer or as many agents, or nobody can say yet."""
+    failed = case.spoiler("capacity", arm, workload)
+    measured = _measured(case, arm, workload)
+    if measured is not None and failed is None:
+        return _judged(case, arm, workload, *measured)
+    level = case.service_level(arm)
+    may_miss = level is not None and level.state == "unclear"
+    if _equal_pools(case, arm) and not may_miss:
+        return _argued(case, "equal", "both pools hold the same tokens")
+    of_mix = None if workload is None else _of_mix(case, arm)
+    if of_mix is not None:
+        return of_mix
+    room = case.room(workload)
+    if room.state == "slack":
+        return _argued(case, "equal", f"the KV pool does not limit this load: {room.reason}")
+    if failed is not None:
+        return _untested(case, f"{failed.name}: {failed.message}", _filling(case, arm))
+    why = "; ".join([room.reason, *_silence(case, arm, workload)])
+    # Where a search cannot fill the pools, another one ends as it did.
+    needs = () if case.filling_search() is None else _filling(case, arm)
+    return _untested(case, why, needs)
+
+
+# --- by searches ---
 
 
 def _measured(case: Case, arm: str, workload: str | None) -> tuple[Estimate, Estimate] | None:
     """Return the agents per GPU of the arm and of the reference; None where one is unknown."""
-    both = present(case.capacity_of(name, workload) for name in (arm, case.evidence.reference))
-    agents = present(each.agents_per_gpu for each in both)
+    agents = present(each.agents_per_gpu for each in _searched(case, arm, workload))
     if len(agents) < 2:
         return None
     mine, theirs = agents
@@ -41,83 +60,13 @@ def _measured(case: Case, arm: str, workload: str | None) -> tuple[Estimate, Est
     return None if theirs.high == 0 else (mine, theirs)
 
 
-def _likely(found: Estimate) -> float:
-    """Return the agents that held, or, where no step did, the most that may hold."""
-    return found.value or found.high or 0.0
-
-
-def _ratio(mine: Estimate, theirs: Estimate) -> Estimate:
-    """Return the relative change, with an interval from those of both arms.
-
-    By MOVER on the log scale (Zou and Donner 2008).
-    """
-    value = _likely(mine) / _likely(theirs)
-
-    def reach(falling: Estimate, rising: Estimate) -> float | None:
-        """Return the factor to the end of the interval where one falls and the other rises."""
-        if not falling.low or rising.high is None:
-            return None
-        fall = math.log(_likely(falling) / falling.low)
-        rise = math.log(rising.high / _likely(rising))
-        return math.exp(math.hypot(fall, rise))
-
-    down = reach(mine, theirs)
-    up = reach(theirs, mine)
-    return Estimate(
-        value=value - 1,
-        low=None if down is None else value / down - 1,
-        high=None if up is None else value * up - 1,
-        n=min(mine.n, theirs.n),
-        level=mine.level,
-        unit="relative",
-        method=AGENTS,
-    )
-
-
-def _is_narrow(mine: Estimate, ratio: Estimate) -> bool:
-    """Say whether a ratio is known well enough for a claim.
-
-    Where the arm carries nobody, the ratio is zero, whatever the other arm carries.
-    """
-    if not mine.value:
-        return True
-    if ratio.low is None or ratio.high is None:
-        return False
-    widest = (1 + ratio.low) * (1 + WIDEST) ** 2
-    return 1 + ratio.high <= widest
-
-
-def _told(found: Estimate, *, noun: bool = True) -> str:
-    number = math.floor(found.value or found.high or 0)
-    said = words.quantity(number, "agent") if noun else f"{number:,}"
-    return said if found.value else f"at most {said}"
-
-
-def _need(case: Case, what: str, *, seconds: float = 0.0) -> Need:
-    trial_s = max(seconds, case.trial_seconds())
-    minutes = TRIALS * len(case.evidence.arms) * trial_s / 60
-    return Need(
-        what=what, minutes=minutes, usd=case.usd(minutes), step=case.search(seconds=seconds)
-    )
-
-
-def finer(case: Case, arm: str, workload: str | None, ratio: Estimate) -> Need:
-    """Return a search with longer steps, or a first search where there was a single step."""
-    reference = case.evidence.reference
-    if ratio.n <= 1:
-        what = f"a search for capacity on {reference} and {arm}, in addition to its one step"
-        return _need(case, what)
-    minutes = [
-        each.minutes
-        for each in case.evidence.capacity
-        if each.arm in (arm, reference) and each.workload in (workload, None)
-    ]
-    shortest_s = 60 * min(minutes, default=0.0)
-    what = f"longer steps of the capacity search on {reference} and {arm}"
-    return _need(case, what, seconds=LONGER * shortest_s)
+def _searched(case: Case, arm: str, workload: str | None) -> list[Capacity]:
+    """Return what searches on the arm and on the reference found."""
+    return present(case.capacity_of(name, workload) for name in (arm, case.evidence.reference))
 
 
 def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: Estimate) -> Leg:
+    """Return the criterion by the agents per GPU of the arm and of the reference."""
     gain = case.policy.min_capacity_gain
     ratio = _ratio(mine, theirs)
     state: LegState = "unclear"
@@ -133,43 +82,53 @@ def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: 
         state = "no"
     elif undivided.is_within(gain):
         state, ratio = "equal", undivided
-    told = (
-        f"{_told(mine)} per GPU for {_told(theirs, noun=False)} on {case.evidence.reference} "
-        f"({words.change(ratio)})"
+    agents = words.quantity(_floor(mine), "agent")
+    reason = (
+        f"{_bound(mine)}{agents} per GPU for {_bound(theirs)}{_floor(theirs):,} on "
+        f"{case.evidence.reference} ({words.change(ratio)})"
     )
     needs = (finer(case, arm, workload, ratio),) if state == "unclear" else ()
-    return Leg(name="capacity", state=state, estimate=ratio, margin=gain, reason=told, needs=needs)
+    return Leg(
+        name="capacity", state=state, estimate=ratio, margin=gain, reason=reason, needs=needs
+    )
 
 
-def capacity_leg(case: Case, arm: str, workload: str | None) -> Leg:
-    """Return whether the arm carries more, fewer or as many agents, or nobody can say yet."""
-    spoiled = case.spoiler("capacity", arm, workload)
-    measured = _measured(case, arm, workload)
-    if measured is not None and spoiled is None:
-        return _judged(case, arm, workload, *measured)
-    level = case.service_level(arm)
-    may_miss = level is not None and level.state == "unclear"
-    if _equal_pools(case, arm) and not may_miss:
-        return _argued(case, "equal", "both pools hold the same tokens")
-    mixed = None if workload is None else _mixed(case, arm)
-    if mixed is not None:
-        return mixed
-    room = case.room(workload)
-    if room.state == "slack":
-        return _argued(case, "equal", f"the KV pool does not limit this load: {room.reason}")
-    told = "; ".join([room.reason, *_silence(case, arm, workload)])
-    if spoiled is not None:
-        told = f"{spoiled.name}: {spoiled.message}"
-    needs = _filling(case, arm, is_counted=spoiled is None)
-    return replace(_argued(case, "untested", told), needs=needs)
+def _ratio(mine: Estimate, theirs: Estimate) -> Estimate:
+    """Return the relative change of agents per GPU, with an interval from those of both arms."""
+    arm = replace(mine, value=_likely(mine), n=min(mine.n, theirs.n))
+    reference = replace(theirs, value=_likely(theirs))
+    ratio = arm.over(reference, unit="relative", method=AGENTS)
+    return ratio.transformed(lambda times: times - 1)
 
 
-def _argued(case: Case, state: LegState, reason: str) -> Leg:
-    """Return the criterion without a figure."""
-    return Leg(name="capacity", state=state, margin=case.policy.min_capacity_gain, reason=reason)
+def _likely(agents: Estimate) -> float:
+    """Return the agents that held, or, where no step did, the most that may hold."""
+    return agents.value or agents.high or 0.0
 
 
-def _mixed(case: Case, arm: str) -> Leg | None:
+def _floor(agents: Estimate) -> int:
+    return math.floor(_likely(agents))
+
+
+def _bound(agents: Estimate) -> str:
+    """Return the words before agents of which no step held."""
+    return "" if agents.value else "at most "
+
+
+def _is_narrow(mine: Estimate, ratio: Estimate) -> bool:
+    """Say whether a ratio is known well enough for a claim.
+
+    Where the arm carries nobody, the ratio is zero, whatever the other arm carries.
+    """
+    if not mine.value:
+        return True
+    if ratio.low is None or ratio.high is None:
+        return False
+    widest = (1 + ratio.low) * (1 + WIDEST) ** 2
+    return 1 + ratio.high <= widest
+
+
+def _of_mix(case: Case, arm: str) -> Leg | None:
     """Return what all classes together say: they share one server and its flag."""
     measured = _measured(case, arm, None)
     if measured is None or case.spoiler("capacity", arm, None) is not None:
@@ -180,21 +139,67 @@ def _mixed(case: Case, arm: str) -> Leg | None:
     return replace(leg, reason=f"{leg.reason}, with all classes together")
 
 
-def _silence(case: Case, arm: str, workload: str | None) -> tuple[str, ...]:
+# --- by argument ---
+
+
+def _equal_pools(case: Case, arm: str) -> bool:
+    mine, theirs = case.evidence.both(arm)
+    if mine.pool_tokens and theirs.pool_tokens:
+        return abs(mine.pool_tokens / theirs.pool_tokens - 1) <= SAME_POOL
+    return same_numbers(mine, theirs)
+
+
+def _argued(case: Case, state: LegState, reason: str) -> Leg:
+    """Return the criterion without a figure."""
+    return Leg(name="capacity", state=state, margin=case.policy.min_capacity_gain, reason=reason)
+
+
+def _untested(case: Case, reason: str, needs: tuple[Need, ...]) -> Leg:
+    return replace(_argued(case, "untested", reason), needs=needs)
+
+
+def _silence(case: Case, arm: str, workload: str | None) -> list[str]:
     """Return why searches of the arm and of the reference say nothing, each reason once."""
-    found = present(case.capacity_of(name, workload) for name in (arm, case.evidence.reference))
-    return tuple(dict.fromkeys(each.reason for each in found if each.agents_per_gpu is None))
+    searched = _searched(case, arm, workload)
+    reasons = (each.reason for each in searched if each.agents_per_gpu is None)
+    return list(dict.fromkeys(reasons))
 
 
-def _filling(case: Case, arm: str, *, is_counted: bool) -> tuple[Need, ...]:
-    """Return the search that may fill the pools.
+# --- what settles it ---
 
-    None where one was made that *is_counted*: another one ends as it did.
-    """
-    if is_counted and case.filling_search() is None:
-        return ()
+
+def finer(case: Case, arm: str, workload: str | None, ratio: Estimate) -> Need:
+    """Return a search with longer steps, or a first search where there was a single step."""
+    reference = case.evidence.reference
+    if ratio.n <= 1:
+        what = f"a search for capacity on {reference} and {arm}, in addition to its one step"
+        return _search(case, what)
+    minutes = [
+        each.minutes
+        for each in case.evidence.capacity
+        if each.arm in (arm, reference) and each.workload in (workload, None)
+    ]
+    shortest_s = 60 * min(minutes, default=0.0)
+    what = f"longer steps of the capacity search on {reference} and {arm}"
+    return _search(case, what, seconds=LONGER * shortest_s)
+
+
+def _filling(case: Case, arm: str) -> tuple[Need, ...]:
+    """Return the search that may fill the pools."""
     what = f"long primed runs that fill the KV pool, {case.evidence.reference} and {arm}"
-    return (_need(case, what),)
+    return (_search(case, what),)
+
+
+def _search(case: Case, what: str, *, seconds: float = 0.0) -> Need:
+    """Return a search in which each trial takes *seconds* at least."""
+    trial_s = max(seconds, case.trial_seconds())
+    minutes = TRIALS * len(case.evidence.arms) * trial_s / 60
+    return Need(
+        what=what, minutes=minutes, usd=case.usd(minutes), step=case.search(seconds=seconds)
+    )
+
+
+# --- together with speed ---
 
 
 def pays_leg(speed: Leg, capacity: Leg, room: Room, *, least_change: float) -> Leg:

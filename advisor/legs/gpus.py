@@ -15,7 +15,7 @@ from advisor.case import Case
 from advisor.estimate import Estimate
 from advisor.evidence import present
 from advisor.legs.capacity import finer
-from advisor.verdict import Capacity, Leg, LegState
+from advisor.verdict import Leg, LegState
 
 GPUS = "GPUs at the user's peak"
 # of the reference's GPUs: an arm that may need a larger share in addition is not tied with it
@@ -51,25 +51,19 @@ def gpus_leg(case: Case, arm: str, workload: str | None, capacity: Leg) -> Leg:
         state=state,
         estimate=relative,
         margin=margin / of_reference,
-        reason=_told(case, found),
+        reason=_reason(case, found),
         needs=needs if state == "unclear" else (),
     )
 
 
 def _measured(case: Case, arm: str, workload: str | None) -> _Gpus | None:
-    """Return the GPUs of the class, or of the mix where the class has none.
-
-    None where neither is known.
-    """
-    scopes = (workload,) if workload is None else (workload, None)
-    for scope in scopes:
-        mine: Capacity | None = case.capacity_of(arm, scope)
-        theirs: Capacity | None = case.capacity_of(case.evidence.reference, scope)
-        fewer = fewer_gpus(theirs, mine)
-        if fewer is not None and mine is not None and theirs is not None:
-            assert mine.gpus_at_peak is not None
-            assert theirs.gpus_at_peak is not None
-            return _Gpus(arm=mine.gpus_at_peak, reference=theirs.gpus_at_peak, fewer=fewer)
+    """Return the GPUs for the class, or else for the mix; None where neither is known."""
+    for scope in (workload, None):
+        reference = case.gpus_of(case.evidence.reference, scope)
+        mine = case.gpus_of(arm, scope)
+        fewer = fewer_gpus(reference, mine)
+        if reference and mine and fewer:
+            return _Gpus(arm=mine, reference=reference, fewer=fewer)
     return None
 
 
@@ -105,17 +99,17 @@ def change_of_gpus(reference: Estimate, arm: Estimate, *, fewer: Estimate) -> Es
     return replace(fewer, value=value, low=low, high=high, unit="relative", method=GPUS)
 
 
-def _told(case: Case, found: _Gpus) -> str:
+def _reason(case: Case, found: _Gpus) -> str:
     peak = words.quantity(case.evidence.deployment.peak_agents or 0, "agent")
     mine = words.whole(found.arm, "GPU")
     theirs = words.whole(found.reference)
-    said = f"{mine} for {theirs} on {case.evidence.reference} at {peak}"
+    reason = f"{mine} for {theirs} on {case.evidence.reference} at {peak}"
     fewer = found.fewer
     if not any((fewer.value, fewer.low, fewer.high)):
-        return said
+        return reason
     if fewer.value >= 0:
-        return f"{said}, {words.whole(fewer)} fewer"
-    return f"{said}, {words.whole(_opposite(fewer))} more"
+        return f"{reason}, {words.whole(fewer)} fewer"
+    return f"{reason}, {words.whole(_opposite(fewer))} more"
 
 
 def _opposite(found: Estimate) -> Estimate:

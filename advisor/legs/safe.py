@@ -15,15 +15,15 @@ from advisor.verdict import Leg, LegState, Need
 
 def safe_leg(case: Case, arm: str, workload: str | None) -> Tested:
     """Return whether answers are shown to be as good, shown to be worse, or neither."""
-    own = _alone(case, arm, workload)
+    found = _of_scope(case, arm, workload)
     is_same = same_numbers(*case.evidence.both(arm))
-    if workload is not None or own.leg.state == "no" or is_same:
-        return own
-    parts = {name: _alone(case, arm, name) for name in case.weighty()}
-    return _with(own, parts, level=case.level(arm, alone=True))
+    if workload is not None or found.leg.state == "no" or is_same:
+        return found
+    parts = {name: _of_scope(case, arm, name) for name in case.weighty()}
+    return _of_server(found, parts, level=case.level_of_answers)
 
 
-def _alone(case: Case, arm: str, workload: str | None) -> Tested:
+def _of_scope(case: Case, arm: str, workload: str | None) -> Tested:
     """Return the criterion of one workload, or of all answers pooled."""
     margin = case.policy.accuracy_margin
     if same_numbers(*case.evidence.both(arm)):
@@ -53,7 +53,7 @@ def _untested(margin: float, reason: str, need: Need) -> Tested:
 def _judged(case: Case, found: PooledAccuracy) -> Tested:
     """Return the criterion as pooled answers and their worst bucket decide it."""
     margin = case.policy.accuracy_margin
-    level = case.level(found.arm, alone=True)
+    level = case.level_of_answers
     # Pooled, by the interval that is printed; a bucket that was looked for has to be twice as sure.
     p_for = found.p_not_worse
     p_of_bucket = 2 * found.worst_p
@@ -86,13 +86,13 @@ def _where(lengths: tuple[float, ...]) -> str:
     return f"at {first} to {words.length(lengths[-1])}"
 
 
-def _with(own: Tested, parts: dict[str, Tested], *, level: float) -> Tested:
+def _of_server(pooled: Tested, parts: dict[str, Tested], *, level: float) -> Tested:
     """Return the server's criterion from its pooled answers and each workload that binds it."""
     harmed = _harmed(parts, level=level)
     if harmed is not None:
         return harmed
     unsettled = {name: each for name, each in parts.items() if not each.is_shown(level)}
-    return _undecided(own, unsettled) if unsettled else own
+    return _undecided(pooled, unsettled) if unsettled else pooled
 
 
 def _harmed(parts: dict[str, Tested], *, level: float) -> Tested | None:
@@ -109,17 +109,17 @@ def _harmed(parts: dict[str, Tested], *, level: float) -> Tested | None:
     return None
 
 
-def _undecided(own: Tested, unsettled: dict[str, Tested]) -> Tested:
+def _undecided(pooled: Tested, unsettled: dict[str, Tested]) -> Tested:
     """Return the server's criterion as open, with what would settle the workloads."""
     settles = [need for each in unsettled.values() for need in each.if_unclear]
     needs = tuple(dict.fromkeys(settles))
-    leg = replace(own.leg, needs=needs)
+    leg = replace(pooled.leg, needs=needs)
     if leg.state not in ("unclear", "untested"):
         reason = f"{leg.reason}; undecided for {', '.join(unsettled)}"
         leg = replace(leg, state="unclear", reason=reason)
     return Tested(
         leg=leg,
         p_for=max(each.p_for or 1.0 for each in unsettled.values()),
-        p_against=own.p_against,
+        p_against=pooled.p_against,
         if_unclear=needs,
     )

@@ -53,10 +53,10 @@ def more_pairs(case: Case, speed: SpeedComparison) -> Need:
 
     Pairs do where the error of the starts that they share leaves room for it, else restarts.
     """
-    return _pairs(case, speed) or restarts(case, speed)
+    return _settling_pairs(case, speed) or restarts(case, speed)
 
 
-def _pairs(case: Case, speed: SpeedComparison) -> Need | None:
+def _settling_pairs(case: Case, speed: SpeedComparison) -> Need | None:
     """Return the pairs that settle *speed*; None where the starts they share leave no room."""
     # A simulation starts again, longer, which is the same look; a run is looked at once more.
     is_looked_at_again = case.evidence.kind != "simulated"
@@ -97,8 +97,8 @@ def _planned_level(case: Case, speed: SpeedComparison, *, look: int) -> float:
 def restarts(case: Case, speed: SpeedComparison) -> Need:
     """Return a new run that settles *speed* with a start of both servers for every pair.
 
-    It assumes nothing of starts. Where that takes more than `MOST_PAIRS` pairs, the need has no
-    count, and says what else to do.
+    The run shows by itself what starts add, and assumes nothing of them. Where it takes more than
+    `MOST_PAIRS` pairs, the need has no count, and says what else to do.
     """
     total = math.hypot(speed.scatter.pair, speed.scatter.start)
     level = _planned_level(case, speed, look=1)
@@ -182,7 +182,7 @@ def _untested(case: Case, arm: str, workload: str | None) -> Tested:
     spoiled = case.spoiler("turn", arm, workload)
     if spoiled is not None:
         reason = f"{UNJUDGED}a validity check failed ({spoiled.name}: {spoiled.message})"
-        need = _checked_again(case, spoiled, arm, workload)
+        need = _rerun(case, spoiled, arm, workload)
     elif case.decisive == "task_ms" and case.comparison(arm, workload) is not None:
         tasks = case.task_figures(arm, workload)
         why = "" if tasks is None else tasks.unknown
@@ -208,7 +208,7 @@ def _unsized(speed: SpeedComparison) -> str:
     )
 
 
-def _checked_again(case: Case, gate: Gate, arm: str, workload: str | None) -> Need:
+def _rerun(case: Case, gate: Gate, arm: str, workload: str | None) -> Need:
     """Return what may make a failed *gate* pass: more starts, or another run.
 
     More starts where the gate judged too few of them to end a comparison.
@@ -240,21 +240,21 @@ def speed_leg(case: Case, arm: str, workload: str | None) -> Tested:
     relative = speed.change.relative
     margin = case.policy.min_change
     what = "task latency" if case.decisive == "task_ms" else "turn latency"
-    told = f"{what} {words.change(relative)}{_unsized(speed)}"
+    reason = f"{what} {words.change(relative)}{_unsized(speed)}"
     if_unclear = (more_pairs(case, speed), *more_replicas(case, speed))
     state = claim(relative, margin=margin)
-    leg = Leg(name="pays", state=state, estimate=relative, margin=margin, reason=told)
+    leg = Leg(name="pays", state=state, estimate=relative, margin=margin, reason=reason)
     match state:
         case "equal":
             shown = margin if relative.is_within(margin) else INDIFFERENT * margin
-            leg = replace(leg, margin=shown, reason=f"{told}, within ±{words.margin(shown)}")
+            leg = replace(leg, margin=shown, reason=f"{reason}, within ±{words.margin(shown)}")
         case "unclear" if is_confounded(case, arm):
             remedy = "each arm stayed on one machine: let them change machines half way (--swap)"
             pairs = speed.change.pairs
             need = Need(what="arms that change machines half way", pairs=pairs, step=swap(pairs))
-            leg = replace(leg, reason=f"{told}; {remedy}", needs=(need,))
+            leg = replace(leg, reason=f"{reason}; {remedy}", needs=(need,))
         case "unclear":
-            leg = replace(leg, reason=f"{told}, undecided", needs=if_unclear)
+            leg = replace(leg, reason=f"{reason}, undecided", needs=if_unclear)
         case _:
             pass
     return Tested(

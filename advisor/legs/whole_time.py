@@ -27,138 +27,11 @@ EVERY = slice(None)
 # margins, and levels: the typical turn has shown the claim, the total only has to bear it out
 TWICE = 2
 
-_Kind: TypeAlias = tuple[str, Spread | None]
-"""Some turns in words, and how they differ; None where no pair has such turns."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Matched:
-    """Hold the row numbers of the same turns of one class on both arms."""
-
-    workload: str
-    share: float
-    reference: Calls
-    arm: Calls
-    left: Ints  # rows on the reference
-    right: Ints  # and on the arm
-
-    @property
-    def took_ms(self) -> tuple[Floats, Floats]:
-        """Return what the turns took on the reference and on the arm."""
-        return self.reference.turn_ms[self.left], self.arm.turn_ms[self.right]
-
-    def table(self, taken: Bools | slice = EVERY) -> PairTable | None:
-        """Return the pairs of the turns that are *taken*."""
-        rows = (self.left[taken], self.right[taken])
-        return paired.pair_table(self.reference, self.arm, "turn_ms", rows=rows)
-
-    def total(self) -> PairTable | None:
-        """Return the pairs with the log ratio of the summed time of their turns."""
-        table = self.table()
-        if table is None:
-            return None
-        return paired.table_of_totals(table, self.reference.pair[self.left], *self.took_ms)
-
-
-def _matched(case: Case, arm: str, workload: str | None) -> Iterator[_Matched]:
-    """Yield the turns of a class, or of every class of the mix, that both arms timed."""
-    for name, share in case.shares:
-        sides = case.evidence.sides(name, arm)
-        if workload not in (None, name) or sides is None:
-            continue
-        theirs, mine = sides
-        left, right = paired.same_turns(theirs, mine)
-        is_timed = paired.are_timed(theirs.turn_ms[left], mine.turn_ms[right])
-        if is_timed.any():
-            yield _Matched(
-                workload=name,
-                share=share,
-                reference=theirs,
-                arm=mine,
-                left=left[is_timed],
-                right=right[is_timed],
-            )
-
-
-def _mixed(
-    case: Case, classes: Iterable[tuple[PairTable | None, float]], controls: Sequence[Control] = ()
-) -> Spread | None:
-    """Compare the mix of these classes; None where no pair has their turns."""
-    mixed = paired.mixture(classes)
-    if mixed is None:
-        return None
-    scale = start_scale(case.evidence, case.policy)
-    return controlled_change(mixed, scale, controls, position=case.policy.position_spread)
-
-
-def _kinds(case: Case, matched: Sequence[_Matched]) -> Iterator[Sequence[_Kind]]:
-    """Yield ways to group the turns: by class, by tokens read or written, by duration."""
-    yield [(each.workload, _mixed(case, [(each.table(), 1.0)])) for each in matched]
-    read = [each.reference.prompt_tokens[each.left] for each in matched]
-    yield _thirds(case, matched, read, "prompts", _tokens)
-    written = [each.reference.output_tokens[each.left] for each in matched]
-    yield _thirds(case, matched, written, "answers", _tokens)
-    took = [_seconds_of_both(*each.took_ms) for each in matched]
-    yield _thirds(case, matched, took, "turns", _seconds)
-
-
-def _seconds_of_both(theirs_ms: Floats, mine_ms: Floats) -> Floats:
-    """Return what both arms take: a turn that is long on one of them alone is no long one."""
-    mean_ms: Floats = np.sqrt(theirs_ms * mine_ms)
-    return mean_ms / 1e3
-
-
-def _tokens(value: float) -> str:
-    return f"{words.tokens(value)} tokens"
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.3g} s"
-
-
-def _thirds(
-    case: Case,
-    matched: Sequence[_Matched],
-    values: Sequence[Floats],
-    kind: str,
-    text: Callable[[float], str],
-) -> Sequence[_Kind]:
-    """Compare the third of the turns with the lowest values, and that with the highest."""
-    every = np.concatenate(values)
-    low, high = np.nanquantile(every, (1 / 3, 2 / 3))
-    lowest = []
-    highest = []
-    for each, own in zip(matched, values, strict=True):
-        lowest.append((each.table(own <= low), each.share))
-        highest.append((each.table(own > high), each.share))
-    return [
-        (f"{kind} up to {text(low)}", _mixed(case, lowest)),
-        (f"{kind} above {text(high)}", _mixed(case, highest)),
-    ]
-
-
-def _who(case: Case, matched: Sequence[_Matched], level: float) -> str:
-    """Say which kinds of turn differ most, and by how much."""
-    kinds = max(_kinds(case, matched), key=_distance)
-    changes = []
-    for name, spread in kinds:
-        if spread is not None:
-            change = spread.relative(unit="relative", method="", level=1 - 2 * level)
-            changes.append((change.value, f"{name} {words.change(change)}"))
-    changes.sort(key=lambda each: each[0])
-    return ", ".join(text for _, text in changes)
-
-
-def _distance(kinds: Sequence[_Kind]) -> float:
-    """Return how far apart the changes of some kinds of turn lie."""
-    values = [spread.value for _, spread in kinds if spread is not None]
-    return max(values) - min(values) if values else 0.0
-
 
 def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> Tested:
-    """Return the criterion of speed that the typical turn and the total time agree on.
+    """Return the criterion of speed on which the typical turn and the total time agree.
 
-    Or that of the one alone that the policy counts.
+    Where the policy counts one of them alone, that one decides.
     """
     leg = typical.leg
     counts = case.policy.counts
@@ -240,3 +113,137 @@ def _by_time(leg: Leg, whole: Estimate, *, least: float, needs: tuple[Need, ...]
         reason=f"time of all turns {words.change(whole)}",
         needs=needs if state == "unclear" else (),
     )
+
+
+# --- turns of both arms ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Matched:
+    """Hold the row numbers of the same turns of one class on both arms."""
+
+    workload: str
+    share: float
+    reference: Calls
+    arm: Calls
+    left: Ints  # rows on the reference
+    right: Ints  # and on the arm
+
+    @property
+    def took_ms(self) -> tuple[Floats, Floats]:
+        """Return what the turns took on the reference and on the arm."""
+        return self.reference.turn_ms[self.left], self.arm.turn_ms[self.right]
+
+    def table(self, taken: Bools | slice = EVERY) -> PairTable | None:
+        """Return the pairs of the turns that are *taken*."""
+        rows = (self.left[taken], self.right[taken])
+        return paired.pair_table(self.reference, self.arm, "turn_ms", rows=rows)
+
+    def total(self) -> PairTable | None:
+        """Return the pairs with the log ratio of the summed time of their turns."""
+        table = self.table()
+        if table is None:
+            return None
+        return paired.table_of_totals(table, self.reference.pair[self.left], *self.took_ms)
+
+
+def _matched(case: Case, arm: str, workload: str | None) -> Iterator[_Matched]:
+    """Yield the turns of a class, or of every class of the mix, that both arms timed."""
+    for name, share in case.shares:
+        sides = case.evidence.sides(name, arm)
+        if workload not in (None, name) or sides is None:
+            continue
+        theirs, mine = sides
+        left, right = paired.same_turns(theirs, mine)
+        is_timed = paired.are_timed(theirs.turn_ms[left], mine.turn_ms[right])
+        if is_timed.any():
+            yield _Matched(
+                workload=name,
+                share=share,
+                reference=theirs,
+                arm=mine,
+                left=left[is_timed],
+                right=right[is_timed],
+            )
+
+
+def _mixed(
+    case: Case, classes: Iterable[tuple[PairTable | None, float]], controls: Sequence[Control] = ()
+) -> Spread | None:
+    """Compare the mix of these classes; None where no pair has their turns."""
+    mixed = paired.mixture(classes)
+    if mixed is None:
+        return None
+    scale = start_scale(case.evidence, case.policy)
+    return controlled_change(mixed, scale, controls, position=case.policy.position_spread)
+
+
+# --- which kinds of turn differ ---
+
+
+_Kind: TypeAlias = tuple[str, Spread | None]
+"""Some turns in words, and how they differ; None where no pair has such turns."""
+
+
+def _kinds(case: Case, matched: Sequence[_Matched]) -> Iterator[Sequence[_Kind]]:
+    """Yield ways to group the turns: by class, by tokens read or written, by duration."""
+    yield [(each.workload, _mixed(case, [(each.table(), 1.0)])) for each in matched]
+    read = [each.reference.prompt_tokens[each.left] for each in matched]
+    yield _thirds(case, matched, read, "prompts", _tokens)
+    written = [each.reference.output_tokens[each.left] for each in matched]
+    yield _thirds(case, matched, written, "answers", _tokens)
+    took = [_seconds_of_both(*each.took_ms) for each in matched]
+    yield _thirds(case, matched, took, "turns", _seconds)
+
+
+def _seconds_of_both(theirs_ms: Floats, mine_ms: Floats) -> Floats:
+    """Return what both arms take: a turn that is long on one of them alone is no long one."""
+    mean_ms: Floats = np.sqrt(theirs_ms * mine_ms)
+    return mean_ms / 1e3
+
+
+def _tokens(value: float) -> str:
+    return f"{words.tokens(value)} tokens"
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.3g} s"
+
+
+def _thirds(
+    case: Case,
+    matched: Sequence[_Matched],
+    values: Sequence[Floats],
+    kind: str,
+    text: Callable[[float], str],
+) -> Sequence[_Kind]:
+    """Compare the third of the turns with the lowest values, and that with the highest."""
+    every = np.concatenate(values)
+    low, high = np.nanquantile(every, (1 / 3, 2 / 3))
+    lowest = []
+    highest = []
+    for each, own in zip(matched, values, strict=True):
+        lowest.append((each.table(own <= low), each.share))
+        highest.append((each.table(own > high), each.share))
+    return [
+        (f"{kind} up to {text(low)}", _mixed(case, lowest)),
+        (f"{kind} above {text(high)}", _mixed(case, highest)),
+    ]
+
+
+def _who(case: Case, matched: Sequence[_Matched], level: float) -> str:
+    """Say which kinds of turn differ most, and by how much."""
+    kinds = max(_kinds(case, matched), key=_distance)
+    changes = []
+    for name, spread in kinds:
+        if spread is not None:
+            change = spread.relative(unit="relative", method="", level=1 - 2 * level)
+            changes.append((change.value, f"{name} {words.change(change)}"))
+    changes.sort(key=lambda each: each[0])
+    return ", ".join(text for _, text in changes)
+
+
+def _distance(kinds: Sequence[_Kind]) -> float:
+    """Return how far apart the changes of some kinds of turn lie."""
+    values = [spread.value for _, spread in kinds if spread is not None]
+    return max(values) - min(values) if values else 0.0

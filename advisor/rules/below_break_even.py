@@ -32,7 +32,7 @@ def _held(case: Case, workload: WorkloadClass) -> float | None:
     if seen is not None and np.isfinite(seen).any():
         return float(np.nanmedian(seen))
     lengths = contexts(case.evidence, workload.name)
-    if workload.batch is None or lengths is None or not lengths.size:
+    if workload.batch is None or lengths is None:
         return None
     return workload.batch * float(np.median(lengths))
 

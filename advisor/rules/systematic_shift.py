@@ -23,7 +23,7 @@ SCALES = {"default": "scales of 1.0", None: "scales of unknown origin"}
 def check(case: Case, arm: Arm) -> Finding | None:
     """Return that all buckets of scales that were not calibrated moved down."""
     differences = [each.difference.value for each in case.buckets if each.arm == arm.name]
-    signs, level = sign_test(differences), case.level(arm.name, alone=True)
+    signs, level = sign_test(differences), case.level_of_answers
     if any(each.arm == arm.name for each in (*case.broken, *case.suspects)):
         return None  # scales lose some everywhere
     if (

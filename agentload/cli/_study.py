@@ -21,7 +21,7 @@ from agentload.study.argv import build_study, options
 from agentload.study.document import yaml_text
 from agentload.study.fields import Flag
 from agentload.study.forms import FORMS, Form
-from agentload.study.quantity import doubts
+from agentload.study.quantity import slo_doubts
 
 Db = Annotated[Path, "DuckDB file; it is made if it does not exist."]
 Into = Annotated[str | None, "Add what was measured to this run, on the same arms, for its report."]
@@ -91,7 +91,7 @@ def _without_unset_switches(typed: Mapping[str, Any], flags: Sequence[Flag]) -> 
 
 def _doubt_limits(typed: Mapping[str, Any]) -> None:
     """Warn of limits that are so short that another unit was probably meant."""
-    for warning in doubts(typed.get("slo") or "", "--slo"):
+    for warning in slo_doubts(typed.get("slo") or ""):
         notice(f"warning: {warning}")
 
 

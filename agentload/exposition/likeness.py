@@ -65,8 +65,8 @@ class Likeness:
 
 def likeness(ours: Figures, told: Scrape) -> Iterator[Likeness]:
     """Compare every figure that both sides have."""
-    yield from _spread("prompt", "tokens", ours.prompt, told.histogram("prompt_tokens"))
-    yield from _spread("output", "tokens", ours.output, told.histogram("output_tokens"))
+    yield from _spread("prompt tokens", "tokens", ours.prompt, told.histogram("prompt_tokens"))
+    yield from _spread("output tokens", "tokens", ours.output, told.histogram("output_tokens"))
     cached = told.cached_share
     if cached is not None and ours.cached is not None:
         verdict = _placed(ours.cached, cached - _POINTS, cached + _POINTS)
@@ -86,15 +86,15 @@ def likeness(ours: Figures, told: Scrape) -> Iterator[Likeness]:
 
 
 def _spread(
-    name: str, unit: Unit, ours: MeanAndQuantiles | None, histogram: Histogram | None
+    what: str, unit: Unit, ours: MeanAndQuantiles | None, histogram: Histogram | None
 ) -> Iterator[Likeness]:
+    """Compare a mean and quantiles with those of production's histogram."""
     if ours is None or histogram is None:
         return
-    named = f"{name} tokens" if unit == "tokens" else name
-    average = histogram.mean or 0.0
-    yield _ranged(f"{named} mean", unit, ours.mean, (average, average))
+    mean = histogram.mean or 0.0
+    yield _ranged(f"{what} mean", unit, ours.mean, (mean, mean))
     for share, value in ours.quantiles.items():
-        yield _ranged(f"{named} q{share * 100:g}", unit, value, histogram.bucket(share))
+        yield _ranged(f"{what} q{share * 100:g}", unit, value, histogram.bucket(share))
 
 
 def _ranged(what: str, unit: Unit, ours: float, ends: tuple[float, float]) -> Likeness:
@@ -105,7 +105,7 @@ def _ranged(what: str, unit: Unit, ours: float, ends: tuple[float, float]) -> Li
 
 
 def _level(what: str, unit: Unit, ours: Level | None, value: float | None) -> Iterator[Likeness]:
-    # Production's value is of one moment: it must be within the run's usual range.
+    """Compare a gauge with production's of one moment, which has to be in our usual range."""
     if ours is None or value is None:
         return
     verdict: Alike = "alike"
@@ -117,6 +117,7 @@ def _level(what: str, unit: Unit, ours: Level | None, value: float | None) -> It
 
 
 def _placed(value: float, low: float, high: float) -> Alike:
+    """Return whether a value is alike: between two others; else less or more."""
     if value < low:
         return "less"
     return "more" if value > high else "alike"

@@ -5,9 +5,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from operator import add
 from typing import Any, Final
 
@@ -20,11 +19,13 @@ _NAMES: Final = documents.own_document("agentload.exposition", "names.yaml")
 VALUES: Final = msgspec.convert(_NAMES["values"], dict[str, tuple[str, ...]])
 HISTOGRAMS: Final = msgspec.convert(_NAMES["histograms"], dict[str, tuple[str, ...]])
 SPLIT: Final = msgspec.convert(_NAMES["split"], dict[str, tuple[str, str]])
+"""Their names of values that a label splits, with our name and the label."""
 SHARES: Final = frozenset({"kv_usage"})
 """Values combined by their maximum: a server is as full as its fullest part."""
-_LARGEST: Final = SHARES | {"process_start_s"}
-"""Values of replicas that are combined so: a server is as young as its youngest."""
-LEVELS: Final = SHARES | {"running", "waiting", "pool_tokens", "process_start_s"}
+_THEIR_SHARES: Final = frozenset(theirs for ours in SHARES for theirs in VALUES[ours])
+_LATEST: Final = frozenset({"process_start_s"})
+"""Values of replicas that are combined by their maximum: a server is as young as its youngest."""
+LEVELS: Final = SHARES | _LATEST | {"running", "waiting", "pool_tokens"}
 """Gauges; all other values are counters."""
 SAMPLED: Final = ("computed_tokens", "ttft_s", "itl_s", "e2e_s", "queue_s", "prefill_s", "decode_s")
 """Histograms sampled by sum and count: enough for means.
@@ -35,6 +36,11 @@ LARGEST: Final = 1e300
 """A larger value, an infinite one or NaN is no measurement."""
 INFO: Final = "vllm:cache_config_info"
 """A gauge of 1 for each engine; its labels are the cache configuration."""
+OF_ENGINES: Final = ("kv_cache_size_tokens", "kv_cache_max_concurrency")
+"""Labels with each engine's own number: summed over engines and over replicas."""
+OF_REPLICAS: Final = ("num_gpu_blocks",)
+"""Labels that vLLM sums over its engines at start: summed over replicas only."""
+DIGITS: Final = 16  # more are no number of tokens
 
 
 def _wanted_names() -> Iterator[str]:
@@ -49,11 +55,9 @@ def _wanted_names() -> Iterator[str]:
 
 WANTED: Final = frozenset(_wanted_names())
 """Names of the samples that are read from a page."""
-EACH: Final = ("kv_cache_size_tokens", "kv_cache_max_concurrency")
-"""Labels with each engine's own number: summed over engines and over replicas."""
-DIGITS: Final = 16  # more are no number of tokens
-TOGETHER: Final = ("num_gpu_blocks",)
-"""Labels that vLLM sums over its engines at start: summed over replicas only."""
+
+
+# --- what is read ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +92,9 @@ class Histogram:
         last_finite = self.bounds[-2] if len(self.bounds) > 1 else 0.0
         return last_finite, math.inf
 
-    def minus(self, earlier: "Histogram") -> "Histogram":
+    def minus(self, earlier: "Histogram | None") -> "Histogram":
         """Return what was added since an earlier reading; everything if the buckets changed."""
-        if earlier.bounds != self.bounds:
+        if earlier is None or earlier.bounds != self.bounds:
             return self
         counts = []
         for now, before in zip(self.counts, earlier.counts, strict=True):
@@ -111,9 +115,11 @@ class Histogram:
 def of_cumulative(upto: Mapping[float, float], total: float) -> Histogram:
     """Make a histogram from the count up to each bound and the sum of the values."""
     bounds = tuple(sorted(upto))
-    counts = [max(0.0, upto[bounds[0]])]
-    for low, high in pairwise(bounds):
-        counts.append(max(0.0, upto[high] - upto[low]))
+    counts = []
+    below = 0.0
+    for bound in bounds:
+        counts.append(max(0.0, upto[bound] - below))
+        below = upto[bound]
     return Histogram(bounds=bounds, counts=tuple(counts), total=total)
 
 
@@ -165,19 +171,21 @@ class Scrape:
         """
         if self.values.get("process_start_s") != earlier.values.get("process_start_s"):
             return self
-        none = Histogram(bounds=(), counts=(), total=0.0)
         return Scrape(
             values={
                 name: value if is_level(name) else value - earlier.values.get(name, 0.0)
                 for name, value in self.values.items()
             },
             histograms={
-                name: found.minus(earlier.histograms.get(name, none))
+                name: found.minus(earlier.histograms.get(name))
                 for name, found in self.histograms.items()
             },
             cache_config=self.cache_config,
             engines=self.engines,
         )
+
+
+# --- a page ---
 
 
 def parse(text: str) -> Scrape:
@@ -186,9 +194,9 @@ def parse(text: str) -> Scrape:
     for sample in samples(text, WANTED):
         page.add(sample)
     return Scrape(
-        values={**dict(_ours(page.values)), **page.parts},
+        values={**dict(_values(page.values)), **page.parts},
         histograms=dict(_histograms(page.upto, page.values)),
-        cache_config=_together(tuple(page.engines.values()), EACH),
+        cache_config=_one_config(tuple(page.engines.values()), OF_ENGINES),
         engines=len(page.engines) or 1,
     )
 
@@ -225,11 +233,42 @@ class _Page:
                 self.upto[name.removesuffix("_bucket")][bound] += value
         elif name in SPLIT:
             ours, label = SPLIT[name]
-            self.parts[f"{ours}_{sample.labels.get(label)}"] += value
-        elif name in _SHARES:
+            part = sample.labels.get(label)
+            self.parts[f"{ours}_{part}"] += value
+        elif name in _THEIR_SHARES:
             self.values[name] = max(self.values.get(name, 0.0), value)
         else:
             self.values[name] += value
+
+
+def _bound(sample: MetricSample) -> float | None:
+    """Return the upper bound of a histogram's bucket; None where the sample is none."""
+    if sample.name.endswith("_bucket") and "le" in sample.labels:
+        return float(sample.labels["le"])
+    return None
+
+
+def _values(theirs: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Yield each value by our name, from the newest of its names that the page has."""
+    for name, known in VALUES.items():
+        found = next((each for each in known if each in theirs), None)
+        if found is not None:
+            yield name, theirs[found]
+
+
+def _histograms(
+    upto: Mapping[str, Mapping[float, float]], theirs: Mapping[str, float]
+) -> Iterator[tuple[str, Histogram]]:
+    """Yield each histogram that has a sum; one bucket holds all where the page has no others."""
+    for name, known in HISTOGRAMS.items():
+        found = next((each for each in known if f"{each}_sum" in theirs), None)
+        if found is not None:
+            everything = {math.inf: theirs.get(f"{found}_count", 0.0)}
+            counts = upto.get(found) or everything
+            yield name, of_cumulative(counts, theirs[f"{found}_sum"])
+
+
+# --- replicas of one server ---
 
 
 def of_replicas(scrapes: Sequence[Scrape]) -> Scrape:
@@ -238,27 +277,27 @@ def of_replicas(scrapes: Sequence[Scrape]) -> Scrape:
         return scrapes[0]
     configs = [scrape.cache_config for scrape in scrapes]
     return Scrape(
-        values=_combined_values(scrapes),
-        histograms=_combined_histograms(scrapes),
-        cache_config=_together(configs, (*EACH, *TOGETHER)),
+        values=_joined_values(scrapes),
+        histograms=_joined_histograms(scrapes),
+        cache_config=_one_config(configs, (*OF_ENGINES, *OF_REPLICAS)),
         engines=sum(scrape.engines for scrape in scrapes) or 1,
     )
 
 
-def _combined_values(scrapes: Sequence[Scrape]) -> dict[str, float]:
+def _joined_values(scrapes: Sequence[Scrape]) -> dict[str, float]:
     found: dict[str, float] = {}
     for scrape in scrapes:
         for name, value in scrape.values.items():
             if name not in found:
                 found[name] = value
-            elif name in _LARGEST:
+            elif name in SHARES | _LATEST:
                 found[name] = max(found[name], value)
             else:
                 found[name] += value
     return dict(sorted(found.items()))
 
 
-def _combined_histograms(scrapes: Sequence[Scrape]) -> dict[str, Histogram]:
+def _joined_histograms(scrapes: Sequence[Scrape]) -> dict[str, Histogram]:
     found: dict[str, Histogram] = {}
     for scrape in scrapes:
         for name, histogram in scrape.histograms.items():
@@ -267,43 +306,18 @@ def _combined_histograms(scrapes: Sequence[Scrape]) -> dict[str, Histogram]:
     return dict(sorted(found.items()))
 
 
-_SHARES: Final = frozenset(theirs for ours in SHARES for theirs in VALUES[ours])
+def _one_config(configs: Sequence[Mapping[str, str]], summed: Collection[str]) -> Mapping[str, str]:
+    """Return the first configuration, with the labels that are *summed* over all of them.
 
-
-def _bound(sample: MetricSample) -> float | None:
-    if sample.name.endswith("_bucket") and "le" in sample.labels:
-        return float(sample.labels["le"])
-    return None
-
-
-def _ours(values: Mapping[str, float]) -> Iterator[tuple[str, float]]:
-    for ours, theirs in VALUES.items():
-        found = next((name for name in theirs if name in values), None)
-        if found is not None:
-            yield ours, values[found]
-
-
-def _histograms(
-    upto: Mapping[str, Mapping[float, float]], values: Mapping[str, float]
-) -> Iterator[tuple[str, Histogram]]:
-    """Yield each histogram that has a sum; one bucket holds all where the page has no others."""
-    for ours, theirs in HISTOGRAMS.items():
-        name = next((name for name in theirs if f"{name}_sum" in values), None)
-        if name is None:
-            continue
-        everything = {math.inf: values.get(f"{name}_count", 0.0)}
-        yield ours, of_cumulative(upto.get(name) or everything, values[f"{name}_sum"])
-
-
-def _together(configs: Sequence[Mapping[str, str]], added: Sequence[str]) -> Mapping[str, str]:
-    """Return the first configuration with the pool of all, or without a pool if any is unknown."""
+    A label is left out where one of its numbers is not known.
+    """
     if not configs:
         return {}
     if len(configs) == 1:
         return dict(configs[0])
     first = next(filter(None, configs), {})
-    out = {name: value for name, value in first.items() if name not in added}
-    for name in added:
+    out = {name: value for name, value in first.items() if name not in summed}
+    for name in summed:
         text = _sum([config.get(name, "") for config in configs])
         if text is not None:
             out[name] = text

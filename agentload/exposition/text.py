@@ -82,9 +82,7 @@ def _sample(name: str, line: str, at: int) -> MetricSample:
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    if found[1] == "n":
-        return "\n"
-    return found[1]
+    return "\n" if found[1] == "n" else found[1]
 
 
 def _number(word: str) -> float:

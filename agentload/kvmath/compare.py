@@ -1,5 +1,6 @@
 """Compare the KV-cache configurations of one model: bytes, pool, concurrency and cautions."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,11 +22,11 @@ class Size:
     bytes_per_token: int
     """In all layers that keep every token: what a decode step reads for each token."""
     page_bytes: int
-    pages: int | None
-    """None if the memory does not hold one request of full length."""
-    pool_tokens: int | None
-    concurrency: float | None
-    against_first: float | None
+    pages: int | None = None
+    """None, as what follows, if the memory does not hold one request of full length."""
+    pool_tokens: int | None = None
+    concurrency: float | None = None
+    against_first: float | None = None
     """Pool tokens as a multiple of the first configuration's."""
 
 
@@ -58,24 +59,22 @@ def sizes(
         if recipe.needs_windows and not has_windows:
             continue
         cut = layout(model, recipe.dtype, skip_layers=recipe.skip_layers, block_tokens=block_tokens)
-        try:
-            made = pool(cut, memory_bytes, max_model_len=max_model_len, in_flight=in_flight)
-        except ProfileError:
-            made = None
-        first = made.tokens if made else None
-        if out:
-            first = out[0].pool_tokens
-        out.append(
-            Size(
-                arm=recipe.arm,
-                bytes_per_token=bytes_per_token(model, recipe.dtype, recipe.skip_layers),
-                page_bytes=cut.page_bytes,
-                pages=made.pages if made else None,
-                pool_tokens=made.tokens if made else None,
-                concurrency=made.concurrency if made else None,
-                against_first=made.tokens / first if made and first else None,
-            )
+        size = Size(
+            arm=recipe.arm,
+            bytes_per_token=bytes_per_token(model, recipe.dtype, recipe.skip_layers),
+            page_bytes=cut.page_bytes,
         )
+        with suppress(ProfileError):
+            made = pool(cut, memory_bytes, max_model_len=max_model_len, in_flight=in_flight)
+            first = out[0].pool_tokens if out else made.tokens
+            size = replace(
+                size,
+                pages=made.pages,
+                pool_tokens=made.tokens,
+                concurrency=made.concurrency,
+                against_first=made.tokens / first if first else None,
+            )
+        out.append(size)
     return tuple(out)
 
 

@@ -35,22 +35,18 @@ The figure is that of Qwen3-Next.
 # Fields of recurrent layers that are not supported: Kimi Linear,
 # Nemotron-H, Jamba, Bamba, RecurrentGemma, MiniMax, Mamba and its kin.
 _UNREAD = (
-    *(
-        "linear_attn_config",
-        "hybrid_override_pattern",
-        "attn_layer_period",
-        "attn_layer_indices",
-        "block_types",
-        "attn_type_list",
-    ),
-    *(
-        "full_attn_idxs",
-        "ssm_cfg",
-        "mamba_d_ssm",
-        "mamba_d_state",
-        "mamba_num_heads",
-        "ssm_state_size",
-    ),
+    "linear_attn_config",
+    "hybrid_override_pattern",
+    "attn_layer_period",
+    "attn_layer_indices",
+    "block_types",
+    "attn_type_list",
+    "full_attn_idxs",
+    "ssm_cfg",
+    "mamba_d_ssm",
+    "mamba_d_state",
+    "mamba_num_heads",
+    "ssm_state_size",
 )
 GATED, PLAIN = 3, 2
 """Matrices of a feed-forward layer with a gate (all current families) and without."""
@@ -73,7 +69,8 @@ def position_scaling(config: Config) -> str | None:
     factor = found.get("factor")
     trained = found.get("original_max_position_embeddings")
     by = "" if factor is None else f" by {factor}"
-    return f"RoPE scaling '{kind}'{by}" + (f" of {trained} tokens" if trained else "")
+    of = f" of {trained} tokens" if trained else ""
+    return f"RoPE scaling '{kind}'{by}{of}"
 
 
 def _text_part(config: Config) -> Config:
@@ -133,9 +130,9 @@ def _layer_kinds(text: Config, name: str, layers: int) -> list[LayerKind]:
         if "full_attention_interval" in text:
             spacing = _whole(text, name, "full_attention_interval")
         return _spaced_kinds(layers, spacing, between="mamba")
-    spacing_of_windows = text.get("sliding_window_pattern")
-    if isinstance(spacing_of_windows, int) and text.get("sliding_window"):
-        return _spaced_kinds(layers, spacing_of_windows, between="sliding")
+    pattern = text.get("sliding_window_pattern")
+    if isinstance(pattern, int) and text.get("sliding_window"):
+        return _spaced_kinds(layers, pattern, between="sliding")
     slides = text.get("sliding_window") and text.get("use_sliding_window", True)
     return ["sliding" if slides else "full"] * layers
 
@@ -290,19 +287,16 @@ def _feed_forward(text: Config, hidden: int) -> int | None:
     family = str(text.get("model_type", ""))
     is_gated = activation.startswith(("silu", "swish")) or family.startswith("gemma")
     matrices = GATED if is_gated else PLAIN
-    wide = text.get("intermediate_size")
-    narrow = text.get("moe_intermediate_size")
+    size = text.get("intermediate_size")
     total, active = _routed(text)
-    if total is None or active is None:
-        if not isinstance(wide, int):
-            return None
-        return matrices * hidden * wide
-    # A lower bound: dense first layers and shared experts
-    # would add to it, and a floor must not be too high.
-    size = narrow if isinstance(narrow, int) else wide
-    if not isinstance(size, int):
-        return None
-    return matrices * hidden * size * active
+    seen = 1
+    if total is not None and active is not None:
+        # A lower bound: dense first layers and shared experts
+        # would add to it, and a floor must not be too high.
+        seen = active
+        narrow = text.get("moe_intermediate_size")
+        size = narrow if isinstance(narrow, int) else size
+    return matrices * hidden * size * seen if isinstance(size, int) else None
 
 
 def shape_of(text: str, *, max_len: int, weight_gib: float | None = None) -> ModelShape:
@@ -314,15 +308,13 @@ def shape_of(text: str, *, max_len: int, weight_gib: float | None = None) -> Mod
     figures = dict(_figure(part.strip()) for part in text.split(","))
     latent = figures.get("latent")
     wanted = ("layers",) if latent else ("layers", "kv_heads", "head_dim")
-    missing = [name for name in wanted if name not in figures]
-    if missing:
-        raise ProfileError(f"'{text}' lacks '{missing[0]}'", hint=EXAMPLE)
+    missing = next((name for name in wanted if name not in figures), None)
+    if missing is not None:
+        raise ProfileError(f"'{text}' lacks '{missing}'", hint=EXAMPLE)
     if latent:
-        groups: tuple[LayerGroup, ...] = (
-            LayerGroup(kind="mla", layers=figures["layers"], head_dim=latent),
-        )
-    else:
-        groups = _windowed(text, figures)
+        mla = LayerGroup(kind="mla", layers=figures["layers"], head_dim=latent)
+        return ModelShape(name=text, groups=(mla,), max_len=max_len, weight_gib=weight_gib)
+    groups = _windowed(text, figures)
     return ModelShape(name=text, groups=groups, max_len=max_len, weight_gib=weight_gib)
 
 

@@ -53,11 +53,10 @@ def stored_dtypes(
         )
     pairs: list[tuple[LayerGroup, KvDtype]] = []
     for group in model.groups:
-        skipped = (
-            group.layers
-            if group.kind == "sliding" and "sliding_window" in skip_layers
-            else _numbered(model, group, numbers)
-        )
+        if group.kind == "sliding" and "sliding_window" in skip_layers:
+            skipped = group.layers
+        else:
+            skipped = _numbered(model, group, numbers)
         if skipped < group.layers:
             pairs.append((replace(group, layers=group.layers - skipped, numbers=()), dtype))
         if skipped:
@@ -75,12 +74,13 @@ def bytes_per_token(model: ModelShape, dtype: KvDtype, skip_layers: tuple[str, .
 
 
 def _numbered(model: ModelShape, group: LayerGroup, numbers: set[int]) -> int:
+    """Return how many layers of a group have one of the *numbers*."""
     if not numbers:
         return 0
     if group.numbers:
         return len(numbers.intersection(group.numbers))
     if len(model.groups) == 1:
-        return len([number for number in numbers if number < group.layers])
+        return sum(number < group.layers for number in numbers)
     raise ProfileError(
         f"model {model.name}: cannot skip layers by number, because its groups do not list theirs",
         hint="model.groups[].numbers",

@@ -207,8 +207,10 @@ def advice(subject: ServedModel) -> tuple[PublishedRule, ...]:
 
 def _filled(sentence: str | None, known: Mapping[str, str]) -> str | None:
     """Return a sentence with its figures; None where one of them is not known."""
+    if sentence is None:
+        return None
     with suppress(KeyError):
-        return sentence and sentence.format_map(known)
+        return sentence.format_map(known)
     return None
 
 

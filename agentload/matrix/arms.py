@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib import resources
@@ -19,22 +19,17 @@ from agentload.matrix.described import Config, MatrixModel, MatrixServer, Settin
 
 
 def arms_document(
-    model: MatrixModel,
-    configs: Sequence[Config],
-    server: MatrixServer,
-    *,
-    is_folder: Callable[[str], bool],
+    model: MatrixModel, configs: Sequence[Config], server: MatrixServer
 ) -> dict[str, object]:
     """Return an arms file that serves *configs* in turn, on one port."""
     assert model.serve is not None, model.name
-    served = model.name if is_folder(model.serve) else model.serve
-    shared: dict[str, object] = {"model": served, **_hardware(server), **model.fields}
-    if is_folder(model.serve):
-        shared.setdefault("config", model.serve)
-    return {
-        **shared,
-        "arms": {config.name: _arm(config, model, server, served) for config in configs},
-    }
+    is_folder = Path(model.serve).is_dir()
+    served = model.name if is_folder else model.serve
+    document: dict[str, object] = {"model": served, **_hardware(server), **model.fields}
+    if is_folder:
+        document.setdefault("config", model.serve)
+    document["arms"] = {config.name: _arm(config, model, server, served) for config in configs}
+    return document
 
 
 def settings_of(config: Config, model: MatrixModel, server: MatrixServer) -> dict[str, object]:
@@ -55,15 +50,18 @@ def _arm(
     }
     if server.gpus is None and gpus(given) > 1:
         entry["gpus"] = gpus(given)
-    env = {"env": dict(server.env)} if server.env else {}
-    entry["launch"] = {"command": [*command, *words(given), *COMMON], **env}
-    if expect := expectations(given):
-        entry["expect"] = expect
+    launch: dict[str, object] = {"command": [*command, *words(given), *COMMON]}
+    if server.env:
+        launch["env"] = dict(server.env)
+    entry["launch"] = launch
+    expected = expectations(given)
+    if expected:
+        entry["expect"] = expected
     return entry
 
 
 def _hardware(server: MatrixServer) -> dict[str, object]:
-    said = {name: getattr(server, name) for name in ("gpu", "gpus", "price_per_hour")}
+    said = {"gpu": server.gpu, "gpus": server.gpus, "price_per_hour": server.price_per_hour}
     return {name: value for name, value in said.items() if value is not None}
 
 
@@ -72,11 +70,6 @@ def subset(document: Mapping[str, object], arms: Sequence[str]) -> dict[str, obj
     entries = document["arms"]
     assert isinstance(entries, Mapping), document
     return {**document, "arms": {name: entries[name] for name in arms}}
-
-
-def is_folder(name: str) -> bool:
-    """Return whether a model is a local folder."""
-    return Path(name).is_dir()
 
 
 _MOVED: Final[Mapping[str, tuple[str, ...]]] = {"rope-scaling": ("hf-overrides",)}
@@ -171,14 +164,12 @@ def _words(name: str, value: object) -> Sequence[str]:
 
 def expectations(given: Settings) -> dict[str, object]:
     """Return what a server with these settings must report."""
+    expected = {fact: given[name] for name, fact in _EXPECTED.items() if name in given}
     length = given.get("max-model-len")
     # vLLM reads `64k` or `auto` too, but reports tokens: only a number can be expected.
-    is_told = type(length) is int and length > 0
-    return {
-        fact: given[name]
-        for name, fact in _EXPECTED.items()
-        if name in given and (is_told or fact != "max_model_len")
-    }
+    if type(length) is not int or length <= 0:
+        expected.pop("max_model_len", None)
+    return expected
 
 
 def gpus(given: Settings) -> int:

@@ -3,6 +3,7 @@
 Its output is passed on and kept, and it can be asked to stop.
 """
 
+import math
 import signal
 import subprocess
 import sys
@@ -48,12 +49,10 @@ class Stops:
         def count(_number: int, _frame: FrameType | None) -> None:
             self.count += 1
 
-        ends = [
-            number
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-            if signal.getsignal(number) != signal.SIG_IGN
-        ]
-        before = {number: signal.signal(number, count) for number in ends}
+        before = {}
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                before[number] = signal.signal(number, count)
         try:
             yield self
         finally:
@@ -130,15 +129,18 @@ def _started(words: Sequence[str], printed: IO[str], lock: int | None) -> subpro
 
 def _wait(process: subprocess.Popen[str], until: float, stops: Stops) -> bool:
     """Wait for the child; return whether its time ran out first."""
-    passed, asked_s, is_timed_out = 0, 0.0, False
+    asked = 0  # times that the child was asked to stop
+    asked_s = math.inf  # and when last
+    is_timed_out = False
     while process.poll() is None:
         with suppress(subprocess.TimeoutExpired):
             process.wait(LOOK_S)
             break
         now = time.monotonic()
         is_timed_out = is_timed_out or (not stops.count and now > until)
-        is_deaf = bool(asked_s) and now - asked_s > DRAIN_S
-        if is_deaf or stops.count + is_timed_out > passed:
-            passed, asked_s = passed + 1, now
-            process.send_signal(signal.SIGKILL if is_deaf and passed > 2 else ASK)
+        is_deaf = now - asked_s > DRAIN_S
+        if is_deaf or stops.count + is_timed_out > asked:
+            asked += 1
+            asked_s = now
+            process.send_signal(signal.SIGKILL if is_deaf and asked > 2 else ASK)
     return is_timed_out

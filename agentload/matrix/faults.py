@@ -29,17 +29,16 @@ LONGEST: Final = 300
 def faults(
     part: ModelPart, *, told: Callable[[str], None], is_stopping: Callable[[], bool]
 ) -> Iterator[tuple[str, ServerFault]]:
-    """Yield the servers that keep a replay from starting; the last started is tried first."""
+    """Yield a server that keeps a replay from starting, if any; the last started is tried first."""
     if part.is_emulated:
         return
     places = part.places
     arms = read(part.endpoints(part.arms))
     assert isinstance(arms, tuple), arms
     last = _last_started(places.logs(part.name, "replay"))
-    is_found = False
     for endpoint in sorted(arms, key=lambda each: each.name != last):
-        if is_stopping() or (is_found and endpoint.name != last):
-            return  # the next replay finds the others
+        if is_stopping():
+            return
         key = f"{part.name}/{endpoint.name}"
         told(f"{key}: does its server {'start' if part.is_launched else 'answer'}?")
         wrong = look_at(
@@ -50,12 +49,10 @@ def faults(
             is_stopping=is_stopping,
         )
         if wrong is not None:
-            is_found = True
-            told(
-                f"{key}: left out: {wrong.said}"
-                + ("" if wrong.code is None else f" (code {wrong.code})")
-            )
+            code = "" if wrong.code is None else f" (code {wrong.code})"
+            told(f"{key}: left out: {wrong.said}{code}")
             yield endpoint.name, wrong
+            return  # the next replay finds the others
 
 
 def look_at(
@@ -70,11 +67,10 @@ def look_at(
 
     A launched server is started and stopped for this.
     """
-    met = (
-        _started(endpoint, Launching(logs=logs, start_s=start_s), is_stopping)
-        if is_launched
-        else _asked(endpoint)
-    )
+    if is_launched:
+        met = _started(endpoint, Launching(logs=logs, start_s=start_s), is_stopping)
+    else:
+        met = _asked(endpoint)
     try:
         asyncio.run(met)
     except EndedError as error:
@@ -85,7 +81,9 @@ def look_at(
         said = error.message.partition("\n")[0]
         # The server came up and crashed on its first question.
         is_gone = is_launched and isinstance(error, EndpointError) and error.__cause__ is not None
-        return ServerFault(said=f"{said}: {last_words(_log(endpoint, logs))}" if is_gone else said)
+        if is_gone:
+            said = f"{said}: {last_words(_log(endpoint, logs))}"
+        return ServerFault(said=said)
     return None
 
 
@@ -113,9 +111,10 @@ def last_words(log: str) -> str:
     That is the last error with a cause, else the last line.
     """
     lines = [_PREFIX.sub("", line).strip() for line in log.splitlines()]
-    told = [line for line in lines if line]
-    causes = [line for line in told if _CAUSE.search(line) and not _ECHO.search(line)]
-    return (causes or told or ["it logged nothing"])[-1][:LONGEST]
+    filled = list(filter(None, lines))
+    causes = [line for line in filled if _CAUSE.search(line) and not _ECHO.search(line)]
+    *_, last = causes or filled or ["it logged nothing"]
+    return last[:LONGEST]
 
 
 def _last_started(logs: Path) -> str | None:

@@ -66,14 +66,15 @@ def measure(said: Mapping[str, Any], at: str, *, workloads: tuple[str, ...]) -> 
         raise UsageError(f"{at}: 'aa' is true or false", hint=SHOWN)
     replay = _replay(given, at)
     servers = msgspec.structs.replace(cast(Live, replay.servers), restarts=None)
-    search, sweep, ask = (
-        _part(parts[name], name, at) for name in ("concurrency", "contexts", "accuracy")
-    )
-    searched = tuple(search.pop("workloads", ())) if search is not None else ()
-    if unknown := [name for name in searched if name not in (*workloads, MIX)]:
+    search = _part(parts, "concurrency", at)
+    sweep = _part(parts, "contexts", at)
+    ask = _part(parts, "accuracy", at)
+    searched = () if search is None else tuple(search.pop("workloads", ()))
+    known = (*workloads, MIX)
+    unknown = next((name for name in searched if name not in known), None)
+    if unknown is not None:
         raise UsageError(
-            f"{at}.concurrency: no workload '{unknown[0]}'",
-            hint=f"any of: {', '.join((*workloads, MIX))}",
+            f"{at}.concurrency: no workload '{unknown}'", hint=f"any of: {', '.join(known)}"
         )
     waits = {"wait_cap_s": dict(replay.load.wait_cap_s)}
     return Measure(
@@ -100,11 +101,8 @@ def _replay(given: Mapping[str, Any], at: str) -> Replay:
         "restarts": 3,
         **{name: fields.pop(name) for name in _SERVERS if name in fields},
     }
-    fields |= {
-        "traces": ["-"],
-        "load": {**load, **old} if isinstance(load, dict) else load,
-        "servers": servers,
-    }
+    load = load | old if isinstance(load, dict) else load
+    fields |= {"traces": ["-"], "load": load, "servers": servers}
     made = _study(fields, Replay, at)
     asked = cast(Live, made.servers)
     if asked.restarts is not None:  # no more starts than pairs
@@ -112,8 +110,9 @@ def _replay(given: Mapping[str, Any], at: str) -> Replay:
     return msgspec.structs.replace(made, servers=asked)
 
 
-def _part(said: object, name: str, at: str) -> dict[str, Any] | None:
+def _part(parts: Mapping[str, object], name: str, at: str) -> dict[str, Any] | None:
     """Return the fields of a part by their names in a study."""
+    said = parts[name]
     if said is None:
         return None
     given = {"contexts": said} if name == "contexts" and isinstance(said, str | int) else said
@@ -125,7 +124,8 @@ def _part(said: object, name: str, at: str) -> dict[str, Any] | None:
 
 def _check(given: Mapping[str, Any], at: str) -> None:
     """Raise UsageError for what is said elsewhere in the file: here it would be lost."""
-    if said := next((name for name in _ELSEWHERE if name in given), None):
+    said = next((name for name in _ELSEWHERE if name in given), None)
+    if said is not None:
         raise UsageError(f"{at}: '{said}' is not a template's to say", hint=_ELSEWHERE[said])
 
 
@@ -139,7 +139,7 @@ def _template(
         del fields["tasks"]
     made = _study({**fields, "servers": {"endpoints": NOBODY}}, kind, at)
     asked = msgspec.structs.replace(made, servers=servers)
-    return extend(asked, **{path[-1]: flag.default for path, flag in ignored_fields(asked)})
+    return extend(asked, **{flag.path[-1]: flag.default for flag in ignored_fields(asked)})
 
 
 def _study(fields: Mapping[str, Any], kind: type[P], at: str) -> P:

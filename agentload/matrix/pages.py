@@ -28,11 +28,14 @@ def write_page(
     """
     now = {each.part.name: each for each in played}
     names = [model.name for model in matrix.models]
+    folder = places.root
     own = next((name for name in now if name not in names), None)
-    folder = places.root if own is None else places.root / own
+    if own is not None:
+        names = [own]
+        folder = folder / own
     found: list[Measured] = []
     missing: list[Missing] = []
-    for name in names if own is None else [own]:
+    for name in names:
         try:
             model = now.get(name)
             if model is None:
@@ -66,7 +69,8 @@ def _missing(model: ModelProgress) -> Iterator[Missing]:
     if part.arms and first not in part.arms:
         why = f"{first} is left out: {part.arms[0]} is the reference"
         yield Missing(model=part.name, what=f"comparison with {first}", why=why)
-    if (other := diff(model)) is not None:
+    other = diff(model)
+    if other is not None:
         yield Missing(model=part.name, what="changes", why=other)
     if model.run is None and not model.ends:
         yield Missing(model=part.name, what="all of it", why=NOT_STARTED, is_failure=False)

@@ -13,7 +13,7 @@ from agentload import documents
 from agentload.endpoints.commands import config_file, has_windows
 from agentload.endpoints.read import EMULATED, Emulated, arms_file, is_arms_file, read
 from agentload.errors import ProfileError, UsageError
-from agentload.matrix.arms import arms_document, is_folder, subset
+from agentload.matrix.arms import arms_document, subset
 from agentload.matrix.described import Config, LeftOut, Matrix, MatrixFolder, MatrixModel, trace_of
 from agentload.matrix.steps import ModelPart
 from agentload.model.trace import Trace
@@ -102,8 +102,8 @@ class _Choice:
         """Return the arms: all that fit, or the reference and *only* one."""
         if only is None:
             return tuple(self.fitting)
-        reference = self.fitting[:1]
-        return tuple(name for name in self.fitting if name == only or name in reference)
+        wanted = {*self.fitting[:1], only}
+        return tuple(name for name in self.fitting if name in wanted)
 
 
 def _choice(matrix: Matrix, model: MatrixModel, served: Sequence[str] | None) -> _Choice:
@@ -160,9 +160,10 @@ def _misfit(
 
 
 def _check_served(model: MatrixModel, names: Sequence[str], served: Sequence[str]) -> None:
-    if unknown := [name for name in model.configs or () if name not in served]:
+    unknown = next((name for name in model.configs or () if name not in served), None)
+    if unknown is not None:
         raise UsageError(
-            f"{model.name}: no arm '{unknown[0]}' in its endpoints",
+            f"{model.name}: no arm '{unknown}' in its endpoints",
             hint=f"they have: {', '.join(served)}",
         )
     theirs = [name for name in served if name in names]
@@ -178,10 +179,9 @@ def _served(model: MatrixModel) -> tuple[str, ...] | None:
     if model.endpoints is None:
         return None
     found = read(model.endpoints)
-    return tuple(
-        arm.name
-        for arm in (arms_of(found.profile, found.arms) if isinstance(found, Emulated) else found)
-    )
+    if isinstance(found, Emulated):
+        return tuple(arm.name for arm in arms_of(found.profile, found.arms))
+    return tuple(arm.name for arm in found)
 
 
 def _tokenizer(model: MatrixModel) -> str | None:
@@ -198,8 +198,9 @@ def document(part: ModelPart) -> dict[str, object]:
     """Return a model's arms file; emulated models have none."""
     model, matrix = part.model, part.matrix
     if model.serve is not None:
-        configs = [config for name in part.arms for config in matrix.configs if config.name == name]
-        return arms_document(model, configs, matrix.server, is_folder=is_folder)
+        by_name = {config.name: config for config in matrix.configs}
+        configs = [by_name[name] for name in part.arms]
+        return arms_document(model, configs, matrix.server)
     given = model.endpoints or ""
     if is_arms_file(given):
         return subset({**documents.read(arms_file(given)), **model.fields}, part.arms)

@@ -6,7 +6,6 @@ rebuilt with what was measured. The run's study and its arms file say what the r
 run has started, everything may still change.
 """
 
-import fcntl
 import json
 import os
 import time
@@ -34,6 +33,7 @@ from agentload.run.past import FIRST as BESIDE
 from agentload.store import journal, tables
 from agentload.store.database import reading
 from agentload.store.loader import load
+from agentload.store.ownership import open_locked
 from agentload.store.places import journal_folder, journal_rows, journalled_runs, journals
 from agentload.study.change import WORDS, differences, essence, extend, resumption
 from agentload.study.document import json_text
@@ -72,7 +72,9 @@ class StepEnd(msgspec.Struct, frozen=True, kw_only=True):
     def is_of(self, step: MatrixStep) -> bool:
         """Return whether the step still measures the same, with any number of pairs."""
         began = self.carried_out
-        return (began and essence(began)) == (step.study and essence(step.study))
+        if began is None or step.study is None:
+            return began is step.study  # a report is always the same
+        return essence(began) == essence(step.study)
 
     def has_finished(self, step: MatrixStep) -> bool:
         """Return whether nothing of the step is left to do."""
@@ -107,15 +109,16 @@ def _run_of(database: Path) -> ModelRun | None:
     for run in journalled_runs(database):
         for path in journals(database, run):
             # The head of a journal describes the run; the calls after it may be a gigabyte.
-            head = takewhile(
-                lambda row: isinstance(row, LegRow | RunRow | ArmRow), journal.read(path)
-            )
-            rows = list(head)
-            for row in rows:
+            head = list(takewhile(_describes_run, journal.read(path)))
+            for row in head:
                 study = study_of(row) if isinstance(row, RunRow) else None
                 if isinstance(study, Replay):
-                    return ModelRun(run=run, arms=_arms(rows), study=study)
+                    return ModelRun(run=run, arms=_arms(head), study=study)
     return None
+
+
+def _describes_run(row: object) -> bool:
+    return isinstance(row, LegRow | RunRow | ArmRow)
 
 
 def _arms(rows: list[Any]) -> tuple[str, ...]:
@@ -154,7 +157,8 @@ class ModelProgress:
     def note(self, step: MatrixStep, ended: StepEnd) -> None:
         """Keep how a step ended, with the run once there is one."""
         self.ends[step.name] = ended
-        if (run := self.run) is None:
+        run = self.run
+        if run is None:
             return
         row = ProbeRow(
             run_id=run.run,
@@ -196,15 +200,18 @@ def progress_of(part: ModelPart) -> ModelProgress:
     if before is None:
         return ModelProgress(part=part)
     late = [arm for arm in part.arms if arm not in before.arms]
-    found = {arm: _fault(part, arm) for arm in late}
-    faults = {arm: fault for arm, fault in found.items() if fault is not None}
-    unknown = (arm for arm in late if arm not in faults)
-    out = tuple(LeftOut(model=part.name, config=arm, why=LATE) for arm in unknown)
-    left = part.without(late)
+    left_out = list(part.left_out)
+    faults = {}
+    for arm in late:
+        fault = _fault(part, arm)
+        if fault is None:
+            left_out.append(LeftOut(model=part.name, config=arm, why=LATE))
+        else:
+            faults[arm] = fault
     # A command that was killed during its replay has recorded no end of it.
     ends = {"replay": StepEnd(outcome="stopped", study=json_text(before.study), said=KILLED)}
     return ModelProgress(
-        part=replace(left, left_out=(*left.left_out, *out)),
+        part=replace(part.without(late), left_out=tuple(left_out)),
         ends=ends | _ends(part.places.database(part.name), before.run),
         faults=faults,
     )
@@ -271,16 +278,12 @@ SERVER: Final = frozenset(
 """Fields of an arms file that make a server; place and price may change during a run."""
 
 
-def changes(part: ModelPart, run: ModelRun) -> tuple[str, ...]:
+def changes(part: ModelPart, run: ModelRun) -> Iterator[str]:
     """Name what the file says differently now from what a run began with.
 
     Its traces must have been laid out. A configuration that was removed does not count; another
     workload does.
     """
-    return tuple(_changes(part, run))
-
-
-def _changes(part: ModelPart, run: ModelRun) -> Iterator[str]:
     if part.arms[0] != run.arms[0]:
         yield "reference"
     replay = part.steps[0].study
@@ -320,13 +323,11 @@ def _arms_on_disk(part: ModelPart) -> dict[str, dict[str, object]]:
 
 def _servers(whole: Mapping[str, Any]) -> dict[str, dict[str, object]]:
     shared = {name: value for name, value in whole.items() if name in SERVER}
-    return {
-        arm: {
-            **shared,
-            **{name: _without_port(value) for name, value in entry.items() if name in SERVER},
-        }
-        for arm, entry in whole["arms"].items()
-    }
+    made = {}
+    for arm, entry in whole["arms"].items():
+        own = {name: _without_port(value) for name, value in entry.items() if name in SERVER}
+        made[arm] = shared | own
+    return made
 
 
 def _without_port(value: object) -> object:
@@ -346,30 +347,26 @@ def diff(progress: ModelProgress) -> str | None:
     run = progress.run
     if not progress.part.arms or run is None:
         return None
-    names = changes(progress.part, run)
+    names = ", ".join(changes(progress.part, run))
     if not names:
         return None
-    return f"{CHANGED} ({', '.join(names)}): use another --out to measure it"
+    return f"{CHANGED} ({names}): use another --out to measure it"
 
 
 @contextmanager
 def hold(folder: Path) -> Iterator[int]:
     """Lock a matrix's folder; raise UsageError if another process has it.
 
-    The kernel frees the lock with the last process that has the yielded descriptor: a verb that
-    outlives a killed matrix keeps it.
+    A verb that outlives a killed matrix has the yielded descriptor, and so keeps the lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = open_locked(folder / ".lock")
+    if lock is None:
+        raise UsageError(
+            f"{folder}: in use by another `agentload matrix`, or by a verb that one left running",
+            hint=f"wait for it, end it (fuser {folder}/.lock names it), or use another --out",
+        )
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(
-                f"{folder}: in use by another `agentload matrix`, or by a verb that one "
-                "left running",
-                hint=f"wait for it, end it (fuser {folder}/.lock names it), or use another --out",
-            ) from error
-        yield fd
+        yield lock
     finally:
-        os.close(fd)
+        os.close(lock)

@@ -118,7 +118,8 @@ class _Player:
         if model.run is None:
             model.forget_faults()
         while model.part.arms:
-            if (other := diff(model)) is not None:
+            other = diff(model)
+            if other is not None:
                 self.told(f"{model.part.name}: {other}")
                 return False
             write_arms(model.part, keeps_others=model.run is not None)
@@ -187,11 +188,13 @@ class _Player:
         if study is None:
             assert name is not None, "a report needs a run"
             return self.report(model.database, name, places.report(step.model))
-        into = {"resume" if isinstance(study, Replay) else "into": name}
+        place = StudyPlace(database=model.database, into=name)
+        if isinstance(study, Replay):
+            place = StudyPlace(database=model.database, resume=name)
         ahead = self._ahead(step)
         return self.verb(
             study,
-            StudyPlace(database=model.database, **into),
+            place,
             output=places.output(step.model, step.name),
             until=self.pace.until(ahead[step.key], sum(ahead.values())),
             stops=self.stops,

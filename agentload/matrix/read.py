@@ -86,15 +86,8 @@ def parse(text: str, *, at: str) -> Matrix:
         raise UsageError(
             f"{at}: {str(error).replace(' - at `$.', ', at `')}", hint=SHOWN
         ) from error
-    for kind, entries in (("models", file.models), ("workloads", file.workloads)):
-        for name, each in entries.items():
-            _check_name(name, f"{at}: {kind}.{name}")
-            if not isinstance(each, str) and each.name:
-                raise UsageError(
-                    f"{at}: {kind}.{name}: Object contains unknown field `name`", hint=SHOWN
-                )
-        if not entries:
-            raise UsageError(f"{at}: '{kind}' is empty", hint=SHOWN)
+    _check_entries("models", file.models, at)
+    _check_entries("workloads", file.workloads, at)
     configs = tuple(_configs(file, at))
     workloads = tuple(
         _workload(name, each, f"{at}: workloads.{name}") for name, each in file.workloads.items()
@@ -115,6 +108,18 @@ def parse(text: str, *, at: str) -> Matrix:
         server=_server(file.server, at),
         policy=file.policy,
     )
+
+
+def _check_entries(
+    kind: str, entries: Mapping[str, str | MatrixModel | MatrixWorkload], at: str
+) -> None:
+    if not entries:
+        raise UsageError(f"{at}: '{kind}' is empty", hint=SHOWN)
+    for name, each in entries.items():
+        where = f"{at}: {kind}.{name}"
+        _check_name(name, where)
+        if not isinstance(each, str) and each.name:
+            raise UsageError(f"{where}: Object contains unknown field `name`", hint=SHOWN)
 
 
 def _configs(file: File, at: str) -> Iterator[Config]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from advisor.assess.figures import output_rate, under_load
+from advisor.assess.figures import is_under_load, output_rate
 from advisor.estimate import Estimate
 from advisor.evidence import Evidence, Kind
 from advisor.verdict import ArmVerdict, Word
@@ -56,7 +56,7 @@ class Measured:
         if workload is None:
             return self.figure("output_tokens_per_s", arm, None)
         calls = self.evidence.calls(workload, arm)
-        if calls is None or not under_load([calls]):
+        if calls is None or not is_under_load([calls]):
             return None
         return output_rate([calls])
 

@@ -107,8 +107,8 @@ def resolve_paths(study: Study, folder: Path) -> Study:
     Names of shipped files stay names.
     """
     moved: dict[str, object] = {}
-    for path, flag in fields_of(study):
-        name = path[-1]
+    for flag in fields_of(study):
+        name = flag.path[-1]
         value = flag.value(study)
         if name == "traces":
             moved[name] = tuple(

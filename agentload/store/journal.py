@@ -26,7 +26,7 @@ from agentload.errors import StoreError
 from agentload.model.rows import Row
 from agentload.store import codec
 from agentload.store.codec import MAGIC, Damage, Frame, frames
-from agentload.store.ownership import refuse_foreign
+from agentload.store.ownership import open_locked, refuse_foreign
 
 DUE_NS: Final = 500_000_000
 """Least time between two flushes: who tries to that often holds no row for a whole second."""
@@ -311,15 +311,12 @@ def _locked(path: Path) -> int:
     for place in (path.parent.parent, path.parent, path):
         refuse_foreign(place)
     path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(fd)
+    fd = open_locked(path)
+    if fd is None:
         raise StoreError(
             f"{path}: another process is writing this journal",
             hint="wait for it to finish, or stop it",
-        ) from error
+        )
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)  # a new file survives a machine crash only once its folder is synced

@@ -1,5 +1,6 @@
-"""Write nothing where another user waits for it: in a folder of all users, such as /tmp."""
+"""Make sure that a file is ours: no other user's, and held by no other process."""
 
+import fcntl
 import os
 import stat
 from pathlib import Path
@@ -8,7 +9,7 @@ from agentload.errors import StoreError
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raise StoreError if *path* is another user's, in a folder where all users may create files.
+    """Raise StoreError if *path* is another user's, in a folder such as /tmp, which all may write.
 
     The names of our files can be foretold: whoever lays out a folder or a link under one
     reads, redirects or exchanges what is written there. Linux refuses some of that by
@@ -26,3 +27,17 @@ def refuse_foreign(path: Path) -> None:
             hint="use a folder of your own: --db ~/agentload.duckdb; to share files, "
             "set AGENTLOAD_SHARED=1",
         )
+
+
+def open_locked(path: Path) -> int | None:
+    """Open a file, made where it is missing, and lock it; None where another process holds it.
+
+    The kernel frees the lock with the last process that has the descriptor.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd

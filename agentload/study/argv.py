@@ -40,10 +40,9 @@ def build_study(verb: str, typed: Typed) -> Study:
 
     Raises UsageError where it cannot be read, is out of range or contradicts itself.
     """
+    given = {name: value for name, value in typed.items() if value not in (None, [], ())}
     try:
-        return _built(
-            verb, {name: value for name, value in typed.items() if value not in (None, [], ())}
-        )
+        return _built(verb, given)
     except UsageError as error:
         raise UsageError(error.message, hint=error.hint or f"agentload {verb} --help") from error
 
@@ -67,24 +66,20 @@ def argv(made: Study, *, spelled: Collection[str] = ()) -> tuple[str, ...]:
     """Write a study as a verb and its options: the changed ones, and those *spelled* out."""
     verb, form = form_of(made)
     own = tuple(form.flags())
-    vain = {flag.option for flag in in_vain(made)}  # a verb refuses these
-    first, rest = [verb], list[str]()
+    refused = {flag.option for flag in in_vain(made)}
+    first = [verb]
+    rest: list[str] = []
     if form.switch is not None and all(flag.option != form.switch for flag in own):
         rest.append(form.switch)
     for flag in own:
-        words = _written(flag, flag.value(made))
-        is_said = flag.option not in vain and _is_said(flag, made, spelled)
-        if not flag.option.startswith("--"):
-            first += words if flag.said.positional else ()
-        elif is_said or flag.option == form.switch:
-            rest += words
+        value = flag.value(made)
+        is_spelled = flag.option in spelled and not _is_unsaid(value)
+        is_said = flag.option not in refused and (value != flag.default or is_spelled)
+        if flag.said.positional and not flag.option.startswith("--"):
+            first += _written(flag, value)
+        elif flag.option.startswith("--") and (is_said or flag.option == form.switch):
+            rest += _written(flag, value)
     return (*first, *rest)
-
-
-def _is_said(flag: Flag, made: Study, spelled: Collection[str]) -> bool:
-    return flag.value(made) != flag.default or (
-        flag.option in spelled and not _is_unsaid(flag.value(made))
-    )
 
 
 def _is_unsaid(value: object) -> bool:
@@ -97,11 +92,9 @@ def lost_options(made: Study, spelled: Collection[str]) -> tuple[str, ...]:
 
     Their fields have a value that is written by leaving the option out.
     """
-    return tuple(
-        flag.option
-        for flag in form_of(made)[1].flags()
-        if flag.option in spelled and _is_unsaid(flag.value(made))
-    )
+    _, form = form_of(made)
+    known = (flag for flag in form.flags() if flag.option in spelled)
+    return tuple(flag.option for flag in known if _is_unsaid(flag.value(made)))
 
 
 def command(
@@ -117,14 +110,12 @@ def command(
 
     It may call its run *run_id*, resume a run, or add its results *into* one.
     """
+    words = ["agentload", *argv(made, spelled=spelled)]
     places = (("--db", db), ("--run-id", run_id), ("--resume", resume), ("--into", into))
-    return shlex.join(
-        (
-            "agentload",
-            *argv(made, spelled=spelled),
-            *(word for name, value in places if value is not None for word in (name, value)),
-        )
-    )
+    for option, value in places:
+        if value is not None:
+            words += [option, value]
+    return shlex.join(words)
 
 
 def _form(verb: str, given: Typed) -> Form:
@@ -146,17 +137,20 @@ def _form(verb: str, given: Typed) -> Form:
 def _check_own(verb: str, form: Form, given: Typed) -> None:
     """Raise UsageError for an option that only another form of the verb has."""
     own = _names(form)
-    for flag in options(verb):
-        if flag.name in given and flag.name not in own:
-            other = next(each for each in FORMS[verb] if flag.name in _names(each))
-            if other.switch is None:
-                raise UsageError(f"{flag.option} does nothing with {form.switch}")
-            meant = readable_option(flag, given[flag.name])
-            also = _TIMED.get(flag.name, "").format(meant.removeprefix(flag.option).strip())
-            raise UsageError(
-                f"{flag.option} does nothing without {other.switch}",
-                hint=f"{_usual(verb, other.switch)} {meant}{also}",
-            )
+    foreign = (flag for flag in options(verb) if flag.name in given and flag.name not in own)
+    flag = next(foreign, None)
+    if flag is None:
+        return
+    other = next(each for each in FORMS[verb] if flag.name in _names(each))
+    if other.switch is None:
+        raise UsageError(f"{flag.option} does nothing with {form.switch}")
+    meant = readable_option(flag, given[flag.name])
+    value = meant.removeprefix(flag.option).strip()
+    also = _TIMED.get(flag.name, "").format(value)
+    raise UsageError(
+        f"{flag.option} does nothing without {other.switch}",
+        hint=f"{_usual(verb, other.switch)} {meant}{also}",
+    )
 
 
 def _is_switched(form: Form, given: Typed) -> bool:
@@ -170,19 +164,20 @@ def _names(form: Form) -> set[str]:
 
 
 def _check_needed(verb: str, taken: Form, flag: Flag, given: Typed) -> None:
-    there = [each.option for each in options(verb) if each.option in flag.said.needs]
-    if there and all(given.get(_name(option)) in IDLE for option in there):
-        forms = (form for form in FORMS[verb] if form.switch and form.kind is not taken.kind)
-        others = [
-            str(form.switch)
-            for form in forms
-            if any(flag.option == each.option for each in form.flags())
-        ]
-        wanted = (*others, *there)
-        raise UsageError(
-            f"{flag.option} does nothing without {' or '.join(wanted)}",
-            hint=f"{_usual(verb, wanted[0])} {readable_option(flag, given[flag.name])}",
-        )
+    """Raise UsageError for an option without any of those that it needs."""
+    needed = [each.option for each in options(verb) if each.option in flag.said.needs]
+    if not needed or any(given.get(_name(option)) not in IDLE for option in needed):
+        return
+    others = [
+        form.switch
+        for form in FORMS[verb]
+        if form.switch and form.kind is not taken.kind and flag.name in _names(form)
+    ]
+    wanted = (*others, *needed)
+    raise UsageError(
+        f"{flag.option} does nothing without {' or '.join(wanted)}",
+        hint=f"{_usual(verb, wanted[0])} {readable_option(flag, given[flag.name])}",
+    )
 
 
 _TIMED: Final = {"minutes": "; for a run of that length: --duration {}m"}
@@ -228,27 +223,28 @@ def _read(flag: Flag, value: Any) -> Any:  # noqa: ANN401
     if flag.is_switch:
         return bool(value)
     if flag.said.repeated:
-        example = f"{flag.said.repeated[0]}=30"
-        read = [
-            parse_named(
-                each, flag.option, unit=_unit(flag), kinds=flag.said.repeated, example=example
-            )
-            for each in value
-        ]
-        if len(found := dict(read)) < len(read):
-            raise UsageError(
-                f"{flag.option} is given twice for one kind: {', '.join(value)}",
-                hint="name each kind once",
-            )
-        return found
+        return _read_kinds(flag, value)
+    read = flag.text.read(value, flag.option) if isinstance(value, str) else value
     if flag.path[-1] == "traces":
-        return [
-            {"path": path}
-            for path in (
-                value if isinstance(value, list | tuple) else flag.text.read(value, flag.option)
-            )
-        ]
-    return flag.text.read(value, flag.option) if isinstance(value, str) else value
+        return [{"path": path} for path in read]
+    return read
+
+
+def _read_kinds(flag: Flag, values: Sequence[str]) -> dict[str, float]:
+    """Return what is given for each kind of a repeated option."""
+    kinds = flag.said.repeated
+    found: dict[str, float] = {}
+    for each in values:
+        kind, figure = parse_named(
+            each, flag.option, unit=_unit(flag), kinds=kinds, example=f"{kinds[0]}=30"
+        )
+        found[kind] = figure
+    if len(found) < len(values):
+        raise UsageError(
+            f"{flag.option} is given twice for one kind: {', '.join(values)}",
+            hint="name each kind once",
+        )
+    return found
 
 
 def _written(flag: Flag, value: Any) -> Iterator[str]:  # noqa: ANN401  # a field's

@@ -29,7 +29,7 @@ def changes(
     if type(a) is not type(b) or type(a.servers) is not type(b.servers):
         yield "kind of study", tag(type(a)), tag(type(b))
         return
-    for _, flag in fields_of(a):
+    for flag in fields_of(a):
         one = flag.value(a)
         other = flag.value(b)
         if flag.said.role in roles and _compared(one) != _compared(other):
@@ -58,22 +58,17 @@ def extend(made: S, **fields: Any) -> S:  # each of its field's type
     Raises TypeError for a field that the study does not have.
     """
     wanted = dict(fields)
-    by_part: dict[tuple[str, ...], dict[str, Any]] = {}
-    for path, _ in fields_of(made):
-        if path[-1] in wanted:
-            by_part.setdefault(path[:-1], {})[path[-1]] = wanted.pop(path[-1])
+    out = made
+    for flag in fields_of(made):
+        *parts, name = flag.path
+        if name not in wanted:
+            continue
+        changed = {name: wanted.pop(name)}
+        for part in parts:
+            changed = {part: msgspec.structs.replace(getattr(out, part), **changed)}
+        out = msgspec.structs.replace(out, **changed)
     if wanted:
         raise TypeError(f"a {type(made).__name__} has no {', '.join(wanted)}")
-    out = made
-    for part, values in by_part.items():
-        out = msgspec.structs.replace(
-            out,
-            **(
-                values
-                if not part
-                else {part[0]: msgspec.structs.replace(getattr(out, part[0]), **values)}
-            ),
-        )
     return out
 
 
@@ -95,12 +90,12 @@ def given_pairs(began: Replay, now: S) -> S:
 
     The trace is then cut, and arms exchange machines, as before.
     """
-    if (
-        not isinstance(now, Replay)
-        or now.pairs == began.pairs
-        or ((now.windows, now.benchmark) != (None, None) and not now.swap)
-    ):
-        return now  # windows are drawn from all of the trace, however many pairs play them
+    if not isinstance(now, Replay) or now.pairs == began.pairs:
+        return now
+    # Windows are drawn from all of the trace, however many pairs play them.
+    is_drawn = (now.windows, now.benchmark) != (None, None)
+    if is_drawn and not now.swap:
+        return now
     return extend(now, blocks=began.blocks or began.pairs)
 
 
@@ -110,12 +105,8 @@ def essence(study: Study) -> str:
     For an evaluation, the number of questions is part of the text.
     """
     roles = ("what", "amount") if isinstance(study, Ask) else ("what",)
-    counted = (
-        (path, flag)
-        for path, flag in fields_of(study)
-        if flag.said.role in roles and path != ("traces",)
-    )
-    said = {
-        ".".join(path): msgspec.to_builtins(_compared(flag.value(study))) for path, flag in counted
-    }
-    return msgspec.json.encode({"kind": tag(type(study)), **said}).decode()
+    said = {"kind": tag(type(study))}
+    for flag in fields_of(study):
+        if flag.said.role in roles and flag.path != ("traces",):
+            said[".".join(flag.path)] = msgspec.to_builtins(_compared(flag.value(study)))
+    return msgspec.json.encode(said).decode()

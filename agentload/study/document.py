@@ -4,8 +4,7 @@
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, cast, get_args
 
 import msgspec
@@ -13,7 +12,7 @@ import yaml
 
 from agentload import documents
 from agentload.errors import UsageError, not_among
-from agentload.study.fields import SERVERS, Flag, Part, flags, in_fields
+from agentload.study.fields import SERVERS, Flag, Part, flags, in_fields, server_flags
 from agentload.study.forms import form_of
 from agentload.study.kinds import Study
 from agentload.study.parts import Live, Virtual
@@ -45,23 +44,22 @@ def json_text(made: Study) -> str:
     """
     said = builtins(made)
     for flag in in_vain(made):
-        _take(said, flag.path)
+        *above, name = flag.path
+        part = said
+        for each in above:
+            part = part[each]
+        del part[name]
     return msgspec.json.encode(said).decode()
-
-
-def _take(said: dict[str, Any], path: Sequence[str]) -> None:
-    for name in path[:-1]:
-        said = said[name]
-    del said[path[-1]]
 
 
 def in_vain(made: Study) -> Iterator[Flag]:
     """Yield the fields that do nothing, because none of the fields that they need is set."""
-    own = tuple(form_of(made)[1].flags())
-    asked = {flag.option: flag.value(made) not in IDLE for flag in own}
+    _, form = form_of(made)
+    own = tuple(form.flags())
+    is_set = {flag.option: flag.value(made) not in IDLE for flag in own}
     for flag in own:
-        there = asked.keys() & {*flag.said.needs}
-        if there and not any(asked[option] for option in there):
+        needed = is_set.keys() & {*flag.said.needs}
+        if needed and not any(is_set[option] for option in needed):
             yield flag
 
 
@@ -83,7 +81,8 @@ def read(document: object, *, at: str) -> Study:
             f"{at}: a study is a mapping of fields, got {type(document).__name__}", hint=SHOWN
         )
     fields = dict(document)
-    version, kind = fields.pop("study", None), fields.pop("kind", None)
+    version = fields.pop("study", None)
+    kind = fields.pop("kind", None)
     if version != VERSION or isinstance(version, bool):
         raise UsageError(f"{at}: 'study' must be {VERSION}, got {version!r}", hint=SHOWN)
     if not isinstance(kind, str) or kind not in KINDS:
@@ -118,9 +117,8 @@ def study(
 
 def _options(kind: type[Part]) -> dict[str, Flag]:
     """Return the options of a kind of study, and of its servers, each with its place in a file."""
-    of_servers = (flag for part in (Live, Virtual) for flag in flags(part))
-    placed = (replace(flag, path=(SERVERS, *flag.path)) for flag in of_servers)
-    return {flag.option: flag for flag in (*placed, *flags(kind))}
+    every = (*server_flags(Live), *server_flags(Virtual), *flags(kind))
+    return {flag.option: flag for flag in every}
 
 
 def _study(
@@ -129,32 +127,29 @@ def _study(
     try:
         made = cast(Study, msgspec.convert(_quantities(fields, kind), kind))
     except msgspec.ValidationError as error:
+        message = _PLACE.sub("", str(error))
         found = _PLACE.search(str(error))
-        place = found[1] if found else ""
+        if found is None:
+            raise UsageError(message) from error
+        place = found[1]
         name = names.get(tuple(place.split(".")), place)
-        raise UsageError(f"{name + ': ' if name else ''}{_PLACE.sub('', str(error))}") from error
-    for path, flag in fields_of(made):
-        flag.check(flag.value(made), names.get(path, ".".join(path)))
+        raise UsageError(f"{name}: {message}" if name else message) from error
+    for flag in fields_of(made):
+        flag.check(flag.value(made), names.get(flag.path, ".".join(flag.path)))
     return made.checked()
 
 
-def fields_of(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
-    """Yield every field of a study with its path, those of its servers included."""
-    for flag in flags(type(made)):
-        yield flag.path, flag
-    for flag in flags(type(made.servers)):
-        path = (SERVERS, *flag.path)
-        yield path, replace(flag, path=path)
+def fields_of(made: Study) -> tuple[Flag, ...]:
+    """List every field of a study, those of its servers included."""
+    return (*flags(type(made)), *server_flags(type(made.servers)))
 
 
-def ignored_fields(made: Study) -> Iterator[tuple[tuple[str, ...], Flag]]:
+def ignored_fields(made: Study) -> Iterator[Flag]:
     """Yield the set fields that the study's verb ignores, as it has no options for them."""
     _, form = form_of(made)
-    return (
-        (path, flag)
-        for path, flag in fields_of(made)
-        if form.without & {*path} and flag.value(made) != flag.default
-    )
+    for flag in fields_of(made):
+        if form.without & {*flag.path} and flag.value(made) != flag.default:
+            yield flag
 
 
 def _quantities(fields: Mapping[str, Any], kind: type[Part]) -> dict[str, Any]:
@@ -163,16 +158,17 @@ def _quantities(fields: Mapping[str, Any], kind: type[Part]) -> dict[str, Any]:
     Servers with a profile are virtual, others live.
     """
     made: dict[str, Any] = _copied(fields)
-    if isinstance(servers := made.get(SERVERS), dict):
+    servers = made.get(SERVERS)
+    if isinstance(servers, dict):
         servers.setdefault("kind", tag(Virtual if "profile" in servers else Live))
-        _read(servers, Virtual if servers["kind"] == tag(Virtual) else Live, f"{SERVERS}.")
-    _read(made, kind)
+        _read(made, server_flags(Virtual if servers["kind"] == tag(Virtual) else Live))
+    _read(made, flags(kind))
     return made
 
 
-def _read(root: dict[str, Any], part: type[Part], at: str = "") -> None:
-    """Replace the texts in a part, and in its own parts, by the values that they say."""
-    for flag in flags(part):
+def _read(root: dict[str, Any], known: Iterable[Flag], at: str = "") -> None:
+    """Replace the texts in the *known* fields of a part by the values that they say."""
+    for flag in known:
         *above, name = flag.path
         holder: Any = root
         for each in above:
@@ -189,25 +185,30 @@ def _value(flag: Flag, value: Any, place: str) -> Any:  # noqa: ANN401
         return _mapping(flag, value, place)
     if name == "traces":
         return _traces(value)
-    if name == "contexts" and isinstance(value, list | tuple | int):
-        value = ",".join(map(str, [value] if isinstance(value, int) else value))
-    if flag.choices and isinstance(value, str) and value not in flag.choices:
+    if name == "contexts" and isinstance(value, int):
+        value = str(value)
+    if name == "contexts" and isinstance(value, list | tuple):
+        value = ",".join(map(str, value))
+    if not isinstance(value, str) or flag.type is str:
+        return value
+    if not flag.choices:
+        return flag.text.read(value, place)
+    if value not in flag.choices:
         raise UsageError(not_among(place, flag.choices, value))
-    is_text = isinstance(value, str) and flag.type is not str and not flag.choices
-    return flag.text.read(value, place) if is_text else value
+    return value
 
 
 def _mapping(flag: Flag, value: dict[str, Any], place: str) -> dict[str, Any]:
     """Return a part, or quantities by kind, with their texts read."""
     if isinstance(flag.type, type) and issubclass(flag.type, Part):
-        _read(value, flag.type, f"{place}.")
+        _read(value, flags(flag.type), f"{place}.")
         return value
     if not flag.said.repeated:
         return value
-    read = flag.text.read
-    return {
-        kind: read(each, place) if isinstance(each, str) else each for kind, each in value.items()
-    }
+    for kind, each in value.items():
+        if isinstance(each, str):
+            value[kind] = flag.text.read(each, place)
+    return value
 
 
 def _traces(value: object) -> object:
@@ -219,6 +220,6 @@ def _traces(value: object) -> object:
 
 
 def _copied(value: Any) -> Any:  # noqa: ANN401  # what YAML holds
-    return (
-        {name: _copied(each) for name, each in value.items()} if isinstance(value, dict) else value
-    )
+    if not isinstance(value, dict):
+        return value
+    return {name: _copied(each) for name, each in value.items()}

@@ -9,7 +9,7 @@ import math
 import re
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import (
     Annotated,
@@ -178,6 +178,12 @@ def flags(part: type[Part]) -> tuple[Flag, ...]:
     return tuple(_flags(part, ()))
 
 
+@cache
+def server_flags(part: type[Part]) -> tuple[Flag, ...]:
+    """List the options of a kind of servers, with the places of their fields in a study."""
+    return tuple(replace(flag, path=(SERVERS, *flag.path)) for flag in flags(part))
+
+
 def _flags(part: type[Part], path: tuple[str, ...]) -> Iterator[Flag]:
     hints = get_type_hints(part, include_extras=True)
     for field in msgspec.structs.fields(part):
@@ -188,9 +194,9 @@ def _flags(part: type[Part], path: tuple[str, ...]) -> Iterator[Flag]:
             continue
         of, meta = get_args(hint)[:2]
         said: FieldOption = meta.extra["option"]
-        default = (
-            field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-        )
+        default = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
         yield Flag(
             path=(*path, field.name),
             option=said.name or f"--{_stem(field.name)}",
@@ -227,14 +233,9 @@ def _text(of: Any, said: FieldOption, name: str) -> Text:  # noqa: ANN401  # as 
 
 
 def _unit(name: str) -> Unit:
-    return next(
-        (
-            unit
-            for suffix, unit in _UNITS.items()
-            if name.endswith(suffix) and not name.endswith("_per_s")
-        ),
-        "",
-    )
+    if name.endswith("_per_s"):
+        return ""
+    return next((unit for suffix, unit in _UNITS.items() if name.endswith(suffix)), "")
 
 
 _NAMED: Final = r"[a-z]\w*=\d[\w.%]*"

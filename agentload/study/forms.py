@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from agentload.study.fields import Flag, Part, flags
+from agentload.study.fields import Flag, Part, flags, server_flags
 from agentload.study.kinds import SLO, Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, TraceRef, Virtual
 from agentload.study.quantity import WORDS, Text, number, plain, with_unit
@@ -35,13 +35,10 @@ class Form:
 
     def flags(self) -> Iterator[Flag]:
         """Yield the options: positional ones, those of the servers, then all others."""
-        servers = [replace(flag, path=("servers", *flag.path)) for flag in flags(self.servers)]
         own = flags(self.kind)
-        for flag in (
-            *(each for each in own if each.said.positional),
-            *servers,
-            *(each for each in own if not each.said.positional),
-        ):
+        positional = [flag for flag in own if flag.said.positional]
+        others = [flag for flag in own if not flag.said.positional]
+        for flag in (*positional, *server_flags(self.servers), *others):
             if not self.without & {*flag.path}:
                 yield replace(flag, **self.other.get(flag.path[-1], {}))
 

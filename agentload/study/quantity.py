@@ -50,9 +50,11 @@ def number(text: str, option: str, *, unit: Unit = "", usual: str | None = None)
     Raises UsageError, whose hint has the *usual* value where none was typed.
     """
     found = _NUMBER.fullmatch(text.strip())
-    value, suffix = (
-        (float(found[1].replace("_", "")), found[2].lower()) if found else (math.nan, "")
-    )
+    value = math.nan
+    suffix = ""
+    if found is not None:
+        value = float(found[1].replace("_", ""))
+        suffix = found[2].lower()
     match unit:
         case _ if not suffix:
             pass
@@ -297,13 +299,13 @@ def _likely_limits(text: str) -> str:
     return ",".join(f"{name}={value}" for name, value in found.items())
 
 
-def doubts(text: str, option: str) -> Iterator[str]:
-    """Yield a warning for each limit without a unit that is so short that seconds were meant."""
+def slo_doubts(text: str) -> Iterator[str]:
+    """Yield a warning for each limit that is short and has no unit: seconds were meant."""
     for part in text.split(","):
         name, _, value = (each.strip() for each in part.partition("="))
         with suppress(ValueError):
             if float(value) < _LIMITS[name][0]:
-                yield f"{option} {name}={value} is {value} ms; did you mean {name}={value}s?"
+                yield f"--slo {name}={value} is {value} ms; did you mean {name}={value}s?"
 
 
 def parse_named(

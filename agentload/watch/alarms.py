@@ -78,57 +78,70 @@ class ChangeRule:
 
 @dataclass(slots=True)
 class _Series:
-    """Hold a level in force and, while an alarm is open, the runs before it."""
+    """Hold a series at its level in force and, while an alarm is open, the runs before that."""
 
     before: list[float] = field(default_factory=lambda: [0.0])  # the reference against itself
     executions: list[Execution] = field(default_factory=list)
+    """Executions of `before`, without that of the reference."""
     alarm: int | None = None
+    """Place of the open alarm."""
     since: list[float] = field(default_factory=list)
     """Runs of the new level, while an alarm is open about it."""
     smallest: float = 0.0
+    """Change that counted when the alarm was raised."""
 
 
 class _Fold:
+    """Take the executions of a job one by one, and keep the alarms that follow from them."""
+
     def __init__(self, rule: ChangeRule) -> None:
         self.rule = rule
         self.alarms: list[Alarm] = []
         self.series: dict[str, _Series] = {}
         self.reference: str | None = None
-        self.runs: dict[str | None, Execution] = {}
         self.first: Execution | None = None  # the execution of the reference
-        self.known: Execution | None = None
+        self.runs: dict[str | None, Execution] = {}
+        self.latest: Execution | None = None  # with usable figures
         self.failures = 0
-        self.mutes: dict[str | None, int | None] = {}
+        self.muted_ns: dict[str | None, int | None] = {}
 
     def take(self, each: Execution) -> None:
+        """Take the next execution."""
         match each.outcome:
             case "done":
-                self._plain("dead endpoint", each, holds=False)
-                self._failing(each, 0)
-                self._identity(each)
-                self._levels(each)
+                self._set("dead endpoint", each, holds=False)
+                self._count_failures(each, 0)
+                self._compare_identity(each)
+                self._compare_figures(each)
             case "dead":
-                self._plain("dead endpoint", each, holds=True)
+                self._set("dead endpoint", each, holds=True)
             case "accepted":
-                self._accepted(each)
+                self._set("changed identity", each, holds=False)
+                self._refer_to(each.run_id, each)
             case "muted":
-                self._muted(each)
+                self._mute(each)
             case "void":  # the endpoint answered
-                self._plain("dead endpoint", each, holds=False)
-                self._failing(each, 1)
+                self._set("dead endpoint", each, holds=False)
+                self._count_failures(each, 1)
             case "failed" | "missed" | "running":
-                self._failing(each, max(1, each.detail.missed))
+                self._count_failures(each, max(1, each.detail.missed))
             case "skipped":
                 pass
             case _:
                 assert_never(each.outcome)
 
-    def _muted(self, each: Execution) -> None:
-        kind, until_ns = each.detail.kind, each.detail.until_ns
-        self.mutes[kind] = until_ns
-        for place, alarm in enumerate(self.alarms):
-            if alarm.is_open and alarm.kind == kind:
-                self.alarms[place] = replace(alarm, muted_ns=until_ns)
+    # --- one alarm ---
+
+    def _set(self, kind: AlarmKind, each: Execution, *, holds: bool) -> None:
+        """Raise the alarm of a kind that has one at most, or close it."""
+        places = (
+            place for place, alarm in enumerate(self.alarms) if alarm.kind == kind and alarm.is_open
+        )
+        place = next(places, None)
+        if holds and place is None:
+            self._raise(kind, each, _reason(each, self.failures))
+        elif not holds and place is not None:
+            self._close(place, each)
 
     def _raise(
         self,
@@ -139,127 +152,133 @@ class _Fold:
         metric: str | None = None,
         suspects: tuple[str, ...] = (),
     ) -> None:
-        at_ns, until_ns = each.settled_ns, self.mutes.get(kind)
-        self.alarms.append(
-            Alarm(
-                kind=kind,
-                metric=metric,
-                raised_ns=at_ns,
-                run_id=each.run_id,
-                message=message,
-                suspects=suspects,
-                muted_ns=until_ns if until_ns is not None and at_ns < until_ns else None,
-            )
+        at_ns = each.settled_ns
+        muted_ns = self.muted_ns.get(kind)
+        alarm = Alarm(
+            kind=kind,
+            metric=metric,
+            raised_ns=at_ns,
+            run_id=each.run_id,
+            message=message,
+            suspects=suspects,
+            muted_ns=muted_ns,
         )
-
-    def _failing(self, each: Execution, failures: int) -> None:
-        self.failures = self.failures + failures if failures else 0
-        self._plain("failing schedule", each, holds=self.failures >= FAILING)
-
-    def _plain(self, kind: AlarmKind, each: Execution, *, holds: bool) -> None:
-        found = next(
-            (
-                place
-                for place, alarm in enumerate(self.alarms)
-                if alarm.kind == kind and alarm.is_open
-            ),
-            None,
-        )
-        if holds and found is None:
-            self._raise(kind, each, _reason(each, self.failures))
-        elif not holds and found is not None:
-            self._close(found, each)
+        self.alarms.append(alarm if alarm.is_muted(at_ns) else replace(alarm, muted_ns=None))
 
     def _close(self, place: int, each: Execution) -> None:
         self.alarms[place] = replace(self.alarms[place], closed_ns=each.settled_ns)
 
-    def _identity(self, each: Execution) -> None:
-        before, self.known = self.known, each
+    def _mute(self, each: Execution) -> None:
+        """Mute the open alarms of a kind, and those that are raised before the instant."""
+        kind = each.detail.kind
+        until_ns = each.detail.until_ns
+        self.muted_ns[kind] = until_ns
+        for place, alarm in enumerate(self.alarms):
+            if alarm.is_open and alarm.kind == kind:
+                self.alarms[place] = replace(alarm, muted_ns=until_ns)
+
+    def _count_failures(self, each: Execution, failures: int) -> None:
+        """Count *failures* in a row; none ends the row."""
+        self.failures = self.failures + failures if failures else 0
+        self._set("failing schedule", each, holds=self.failures >= FAILING)
+
+    def _compare_identity(self, each: Execution) -> None:
+        """Raise an alarm where servers are not what they were in the usable run before."""
+        before = self.latest
+        self.latest = each
         if before is None:
             return
-        self._plain("changed identity", each, holds=False)
-        differs = differences(before.detail.facts, each.detail.facts)
-        if differs:
-            self._raise("changed identity", each, "; ".join(differs), suspects=differs)
+        self._set("changed identity", each, holds=False)
+        changed = differences(before.detail.facts, each.detail.facts)
+        if changed:
+            self._raise("changed identity", each, "; ".join(changed), suspects=changed)
 
-    def _accepted(self, each: Execution) -> None:
-        self._plain("changed identity", each, holds=False)
-        self._refer(each.run_id, each)
+    # --- levels of the series ---
 
-    def _refer(self, run: str | None, each: Execution) -> None:
+    def _compare_figures(self, each: Execution) -> None:
+        """Compare each figure of a run with the runs of the same reference before it."""
+        self.runs[each.run_id] = each
+        reference = each.detail.reference or each.run_id
+        if reference != self.reference:
+            self._refer_to(reference, each)
+        for change in each.detail.changes:
+            state = self.series.setdefault(change.series, _Series())
+            if not self._stays_open(state, change, each):
+                self._look(state, change, each)
+
+    def _refer_to(self, run: str | None, each: Execution) -> None:
         """Start again with another reference; close the alarms about the old one."""
         for state in self.series.values():
             if state.alarm is not None:
                 self._close(state.alarm, each)
-        self.series, self.reference = {}, run
+        self.series = {}
+        self.reference = run
         self.first = self.runs.get(run)
 
-    def _levels(self, each: Execution) -> None:
-        self.runs[each.run_id] = each
-        reference = each.detail.reference or each.run_id
-        if reference != self.reference:
-            self._refer(reference, each)
-        for change in each.detail.changes:
-            self._level(self.series.setdefault(change.series, _Series()), change, each)
-
-    def _level(self, state: _Series, change: RunChange, each: Execution) -> None:
-        if state.alarm is not None:
-            before = state.before[-BASELINE:]
-            centre = sum(before) / len(before)
-            sign = 1 if self.alarms[state.alarm].kind == "regression" else -1
-            # Half of what matters keeps the alarm open: a value near
-            # the edge must not close and raise it again and again.
-            if sign * (change.log_ratio - centre) >= math.log1p(state.smallest / 2):
-                self._goes_on(state, change)
-                return
+    def _stays_open(self, state: _Series, change: RunChange, each: Execution) -> bool:
+        """Update the alarm that is open about a series, or close it; tell whether one is open."""
+        if state.alarm is None:
+            return False
+        alarm = self.alarms[state.alarm]
+        before = state.before[-BASELINE:]
+        step = change.log_ratio - sum(before) / len(before)
+        if alarm.kind == "improvement":
+            step = -step
+        # Half of what matters keeps the alarm open: a value near
+        # the edge must not close and raise it again and again.
+        if step < math.log1p(state.smallest / 2):
             self._close(state.alarm, each)
             state.alarm = None
+            return False
+        # All runs of the new level: the first ones alone knew less.
+        state.since.append(change.log_ratio)
+        latest = state.since[-BASELINE:]
+        found = shift(state.before, latest, error=change.error, noise=self.rule.noise)
+        self.alarms[state.alarm] = replace(alarm, message=_shift_words(change.series, found))
+        return True
+
+    def _look(self, state: _Series, change: RunChange, each: Execution) -> None:
+        """Raise an alarm where a run shows another level; else it joins the runs before."""
         smallest = max(self.rule.min_change, change.floor or 0.0)
-        found = self._shift(state, change, smallest)
+        found = self._shift(state.before, change, smallest)
         if found is None:
             state.before.append(change.log_ratio)
             state.executions.append(each)
             return
         state.smallest = smallest
-        self._shifted(state, change, each, found)
+        state.since = [change.log_ratio]
+        joined = found.runs - 1  # runs that seemed to belong to the old level
+        if joined:
+            state.since[:0] = state.before[-joined:]
+            del state.before[-joined:]
+            del state.executions[-joined:]
+        # Noise may move the run at which a level seems to begin: look at some runs before, too.
+        before = state.executions if self.first is None else [self.first, *state.executions]
+        near = before[-1 - VAGUE :]
+        facts = near[0].detail.facts if near else {}
+        state.alarm = len(self.alarms)
+        self._raise(
+            "regression" if found.value > 0 else "improvement",
+            each,
+            _shift_words(change.series, found),
+            metric=change.series,
+            suspects=differences(facts, each.detail.facts),
+        )
 
-    def _shift(self, state: _Series, change: RunChange, smallest: float) -> Shift | None:
+    def _shift(self, before: list[float], change: RunChange, smallest: float) -> Shift | None:
         """Return how far the latest runs are from those before; None if at the same level."""
-        error, noise = change.error, self.rule.noise
-        for found in looks(state.before, [change.log_ratio], error=error, noise=noise):
+        error = change.error
+        noise = self.rule.noise
+        for found in looks(before, [change.log_ratio], error=error, noise=noise):
             if is_shifted(found, smallest=smallest, series=self.rule.series):
                 return found
-        values = [*state.before[-BASELINE:], change.log_ratio]
+        values = [*before[-BASELINE:], change.log_ratio]
         level = SIGNIFICANT / self.rule.series
         start = level_start(values, smallest=math.log1p(smallest), level=level)
         if start is None:
             return None
         # Too small to separate from noise by the latest runs alone, but it has lasted.
         return shift(values[:start], values[start:], error=error, noise=noise)
-
-    def _goes_on(self, state: _Series, change: RunChange) -> None:
-        """Update the alarm to all runs of the new level: the first ones alone knew less."""
-        assert state.alarm is not None
-        state.since.append(change.log_ratio)
-        found = shift(
-            state.before, state.since[-BASELINE:], error=change.error, noise=self.rule.noise
-        )
-        self.alarms[state.alarm] = replace(
-            self.alarms[state.alarm], message=_shift_words(change.series, found)
-        )
-
-    def _shifted(self, state: _Series, change: RunChange, each: Execution, found: Shift) -> None:
-        joined = found.runs - 1  # runs that seemed to belong to the old level
-        state.since = [*(state.before[-joined:] if joined else ()), change.log_ratio]
-        if joined:
-            del state.before[-joined:], state.executions[-joined:]
-        # Noise may move the run at which a level seems to begin: look at some runs before, too.
-        known = [*([self.first] if self.first else []), *state.executions][-1 - VAGUE :]
-        old = known[0].detail.facts if known else {}
-        state.alarm = len(self.alarms)
-        kind: AlarmKind = "regression" if found.value > 0 else "improvement"
-        message, suspects = _shift_words(change.series, found), differences(old, each.detail.facts)
-        self._raise(kind, each, message, metric=change.series, suspects=suspects)
 
 
 def alarms(history: Iterable[Execution], rule: ChangeRule) -> tuple[Alarm, ...]:
@@ -270,25 +289,21 @@ def alarms(history: Iterable[Execution], rule: ChangeRule) -> tuple[Alarm, ...]:
     return tuple(fold.alarms)
 
 
-def _rule(job: Job, past: tuple[Execution, ...]) -> ChangeRule:
-    """Return what counts as a change for a job."""
+def alarms_of(job: Job, past: tuple[Execution, ...]) -> tuple[Alarm, ...]:
+    """Fold a job's history into its alarms, on the metrics that it watches."""
     arms = {change.arm for each in past for change in each.detail.changes}
-    return ChangeRule(
+    rule = ChangeRule(
         min_change=job.setting.policy.min_change,
         noise=job.noise,
         series=max(1, len(arms) * len(job.metrics)),
     )
-
-
-def alarms_of(job: Job, past: tuple[Execution, ...]) -> tuple[Alarm, ...]:
-    """Fold a job's history into its alarms, on the metrics that it watches."""
-    return alarms((_only(each, job) for each in past), _rule(job, past))
+    return alarms((_only(each, job) for each in past), rule)
 
 
 def _only(each: Execution, job: Job) -> Execution:
-    detail = each.detail
-    kept = tuple(change for change in detail.changes if change.metric in job.metrics)
-    return replace(each, detail=replace(detail, changes=kept))
+    """Return an execution without the changes of metrics that the job does not watch."""
+    kept = tuple(change for change in each.detail.changes if change.metric in job.metrics)
+    return replace(each, detail=replace(each.detail, changes=kept))
 
 
 def loud_alarms(found: Iterable[Alarm], at_ns: int) -> tuple[Alarm, ...]:

@@ -59,16 +59,10 @@ class Books:
     def history(self) -> tuple[Execution, ...]:
         """Read the history; an execution still `running` while the lock is ours was killed."""
         past = ledger.history(self.database, self.job.name)
-        killed = {
-            each.started_ns: replace(
-                each, outcome="failed", detail=replace(each.detail, reason=KILLED)
-            )
-            for each in past
-            if each.outcome == "running"
-        }
+        killed = [_ended(each) for each in past if each.outcome == "running"]
         if killed:
-            self.note(*map(ledger.execution_row, killed.values()))
-        return tuple(killed.get(each.started_ns, each) for each in past)
+            self.note(*map(ledger.execution_row, killed))
+        return tuple(map(_ended, past))
 
     def conclude(self, ended: Execution, past: tuple[Execution, ...]) -> Executed:
         """Write down what became of an execution and its alarms, and delete old calls."""
@@ -118,6 +112,13 @@ class Books:
                 delete(connection, run)
         for run in old:
             shutil.rmtree(journal_folder(self.database, run), ignore_errors=True)
+
+
+def _ended(each: Execution) -> Execution:
+    """Return an execution as it ended: one that still runs was killed."""
+    if each.outcome != "running":
+        return each
+    return replace(each, outcome="failed", detail=replace(each.detail, reason=KILLED))
 
 
 @contextmanager

@@ -45,7 +45,8 @@ def accept(
 
 
 def _usable(job: Job, past: tuple[Execution, ...], run: str | None) -> str:
-    usable = [each.run_id for each in past if each.outcome == "done" and each.run_id is not None]
+    done = (each.run_id for each in past if each.outcome == "done")
+    usable = [each for each in done if each is not None]
     if run in usable:
         return run
     if run is None and usable:

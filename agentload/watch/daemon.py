@@ -40,10 +40,9 @@ async def serve(
     def halt() -> None:
         stop.set()
         for process in running:
+            # Process.terminate() would reap a child that just ended, and lose its exit code.
             with suppress(ProcessLookupError):
-                os.kill(
-                    process.pid, signal.SIGTERM
-                )  # Process.terminate() would reap a child that just ended, and lose its exit code
+                os.kill(process.pid, signal.SIGTERM)
 
     async def fires(job: Job, last_ns: int) -> bool:
         """Wait for the next firing by the wall clock, also when that is set meanwhile.
@@ -53,7 +52,8 @@ async def serve(
         while not stop.is_set():
             if now() < last_ns - CORRECTED_NS:
                 last_ns = now()
-            if (left_s := (next(firings(job.schedule, last_ns)) - now()) / SECOND) <= 0:
+            left_s = (next(firings(job.schedule, last_ns)) - now()) / SECOND
+            if left_s <= 0:
                 return True
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), min(left_s, look_s))
@@ -63,9 +63,8 @@ async def serve(
         last_ns = now()
         async with asyncio.TaskGroup() as executions:
             while await fires(job, last_ns):
-                last_ns = (
-                    now()
-                )  # firings that were slept through are counted by the execution itself
+                # Firings that were slept through are counted by the execution itself.
+                last_ns = now()
                 executions.create_task(_execute(machine.command(job), job.name, running, say))
 
     for name in (signal.SIGINT, signal.SIGTERM):

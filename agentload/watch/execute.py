@@ -86,18 +86,16 @@ def _played(books: Books, opened: Execution, past: tuple[Execution, ...]) -> tup
     """Play the job and compare the result with the reference run, if there is one yet."""
     job, database, run = books.job, books.database, opened.run_id
     assert run is not None
-    held_against = reference(past, job.reference)
+    against = reference(past, job.reference)
     kept = Detail()
     try:
-        known = {} if held_against is None else floors(past, held_against)
-        is_floored = held_against is not None and (
-            bool(known) or has_control(database, held_against)
-        )
+        known = {} if against is None else floors(past, against)
+        has_floor = bool(known) or (against is not None and has_control(database, against))
         played = play(
             job,
             run=run,
             database=database,
-            is_controlled=job.control and not is_floored,
+            is_controlled=job.control and not has_floor,
             notice=lambda text: books.notice(in_fields(text)),
         )
         kept = Detail(usd=played.usd, reason=played.reason)
@@ -107,10 +105,10 @@ def _played(books: Books, opened: Execution, past: tuple[Execution, ...]) -> tup
         kept = replace(kept, facts=facts(database, run), headline=decided)
         if played.outcome == "void":
             return "void", kept
-        if held_against is None:
+        if against is None:
             # One disturbed run as the reference would invalidate every later one.
             return _judged(kept, fault(database, run, job=job))
-        changes, why = changes_since(database, run, held_against, arms=played.arms, job=job)
+        changes, why = changes_since(database, run, against, arms=played.arms, job=job)
     except EndpointError as error:  # what it quotes of a server stays as it is
         return "dead", replace(kept, reason=error.message)
     except LaunchError as error:
@@ -119,7 +117,7 @@ def _played(books: Books, opened: Execution, past: tuple[Execution, ...]) -> tup
         return "void", replace(kept, reason=error.message)
     except (AgentloadError, OSError) as error:
         return "failed", replace(kept, reason=in_fields(str(error)))
-    compared = replace(kept, reference=held_against, changes=with_floors(changes, known))
+    compared = replace(kept, reference=against, changes=with_floors(changes, known))
     return _judged(compared, why)
 
 

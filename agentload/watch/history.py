@@ -55,10 +55,9 @@ class RunChange:
 
         *base* is the log ratio of the reference itself.
         """
-        value, low, high = (
-            math.expm1(base + self.log_ratio + side * TWO_SIDED * self.error) for side in (0, -1, 1)
-        )
-        return value, low, high
+        value = base + self.log_ratio
+        reach = TWO_SIDED * self.error
+        return math.expm1(value), math.expm1(value - reach), math.expm1(value + reach)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,15 +138,13 @@ def floors(history: Sequence[Execution], reference: str) -> dict[str, float]:
 
     A reference that was accepted may have none itself.
     """
-    held = [
-        each for each in history if each.outcome == "done" and each.detail.reference == reference
-    ]
-    return {
-        change.series: change.floor
-        for each in held
-        for change in each.detail.changes
-        if change.floor is not None
-    }
+    found = {}
+    for each in history:
+        if each.outcome == "done" and each.detail.reference == reference:
+            for change in each.detail.changes:
+                if change.floor is not None:
+                    found[change.series] = change.floor
+    return found
 
 
 def with_floors(changes: Sequence[RunChange], known: Mapping[str, float]) -> tuple[RunChange, ...]:
@@ -165,10 +162,8 @@ def executions(history: Sequence[Execution]) -> tuple[Execution, ...]:
 
 def latest_ns(past: tuple[Execution, ...], *, now_ns: int) -> int | None:
     """Return when a job was last executed; ignore instants far ahead, from a wrong clock."""
-    return max(
-        (each.started_ns for each in executions(past) if each.started_ns <= now_ns + CORRECTED_NS),
-        default=None,
-    )
+    starts = (each.started_ns for each in executions(past))
+    return max((at_ns for at_ns in starts if at_ns <= now_ns + CORRECTED_NS), default=None)
 
 
 def expendable(history: Sequence[Execution], keep: int | None, kept: str | None) -> tuple[str, ...]:

@@ -81,18 +81,16 @@ def add(path: Path, name: str, entry: Mapping[str, Any]) -> Job:
     content = _content_or_new(path)
     entries = content.get("jobs") or {}
     whole = {**content, "jobs": {**entries, name: dict(entry)}}
-    block = yaml.safe_dump({name: dict(entry)}, sort_keys=False, allow_unicode=True)
-    longer = (path.read_text(encoding="utf-8") if path.is_file() else "") + "".join(
-        f"  {line}\n" for line in block.splitlines()
-    )
+    before = path.read_text(encoding="utf-8") if path.is_file() else ""
+    block = "".join(f"  {line}\n" for line in _yaml({name: dict(entry)}).splitlines())
     # A file that can be appended to keeps its comments; any other layout is written again.
-    replace_file(
-        path,
-        longer
-        if _reads_as(longer, whole)
-        else yaml.safe_dump(whole, sort_keys=False, allow_unicode=True),
-    )
+    text = before + block
+    replace_file(path, text if _reads_as(text, whole) else _yaml(whole))
     return added
+
+
+def _yaml(content: Mapping[str, Any]) -> str:
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 def new_job(path: Path, name: str, entry: Mapping[str, Any]) -> Job:
@@ -140,7 +138,7 @@ def remove(path: Path, name: str) -> None:
     read_jobs(path).named(name)
     content = _content(path)
     content["jobs"] = {other: entry for other, entry in content["jobs"].items() if other != name}
-    replace_file(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+    replace_file(path, _yaml(content))
 
 
 def _reads_as(text: str, content: Mapping[str, Any]) -> bool:
@@ -211,7 +209,6 @@ def read_environment(path: Path) -> dict[str, str]:
                 hint="a line a variable, such as SLACK_URL=https://…",
             )
         name, value = match.groups()
-        found[name] = (
-            value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
-        )
+        is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+        found[name] = value[1:-1] if is_quoted else value
     return found

@@ -5,13 +5,12 @@ version; another version writes a journal of its own, so that an upgrade does no
 history.
 """
 
-import fcntl
 import os
 import random
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -25,7 +24,7 @@ from agentload.store import codec, tables
 from agentload.store.database import AbsentError, reading
 from agentload.store.journal import Writer
 from agentload.store.loader import load
-from agentload.store.ownership import refuse_foreign
+from agentload.store.ownership import open_locked, refuse_foreign
 from agentload.watch.alarms import Alarm
 from agentload.watch.history import Execution
 from agentload.watch.job import Job
@@ -50,7 +49,8 @@ def journals(database: Path, job: str) -> tuple[Path, ...]:
 
 def note(database: Path, job: str, told: Iterable[Row]) -> None:
     """Write rows to the job's journal, where no crash loses them."""
-    path, until_s = journal(database, job), time.monotonic() + PATIENCE_S
+    path = journal(database, job)
+    until_s = time.monotonic() + PATIENCE_S
     while True:
         try:
             with Writer(path, ahead=0) as writer:
@@ -72,14 +72,6 @@ def bring_in(database: Path, job: str) -> str | None:
     return None
 
 
-class _AlarmDetail(msgspec.Struct):
-    """Hold what an alarm keeps besides the columns of its row."""
-
-    message: str = ""
-    suspects: tuple[str, ...] = ()
-    muted_ns: int | None = None
-
-
 def executions(connection: duckdb.DuckDBPyConnection, job: str) -> tuple[Execution, ...]:
     """Read a job's executions in order."""
     return tuple(map(execution, tables.rows(connection, ExecutionRow, job=job)))
@@ -98,7 +90,8 @@ def alarm(row: AlarmRow) -> Alarm:
 def execution_row(each: Execution) -> ExecutionRow:
     """Turn an execution into its row."""
     columns = {field.name: getattr(each, field.name) for field in fields(ExecutionRow)}
-    return ExecutionRow(**{**columns, "detail": msgspec.json.encode(each.detail).decode()})
+    columns["detail"] = msgspec.json.encode(each.detail).decode()
+    return ExecutionRow(**columns)
 
 
 def job_row(job: Job, *, at_ns: int) -> JobRow:
@@ -120,25 +113,22 @@ def alarm_rows(
     """
     known = {each.key for each in found}
     gone = [each for each in stored if each.is_open and each.key not in known]
+    closed = [replace(each, closed_ns=at_ns) for each in gone]
     fresh = [each for each in found if each not in stored]
-    return (
-        *(_alarm_row(job, each, each.closed_ns) for each in fresh),
-        *(_alarm_row(job, each, at_ns) for each in gone),
-    )
+    return tuple(_alarm_row(job, each) for each in (*fresh, *closed))
 
 
-def _alarm_row(job: str, each: Alarm, closed_ns: int | None) -> AlarmRow:
-    detail = msgspec.json.encode(
-        _AlarmDetail(message=each.message, suspects=each.suspects, muted_ns=each.muted_ns)
-    ).decode()
+def _alarm_row(job: str, each: Alarm) -> AlarmRow:
+    """Turn an alarm into its row; what has no column of its own is in `detail`."""
+    rest = {"message": each.message, "suspects": each.suspects, "muted_ns": each.muted_ns}
     return AlarmRow(
         job=job,
         kind=each.kind,
         metric=each.metric,
         raised_ns=each.raised_ns,
-        closed_ns=closed_ns,
+        closed_ns=each.closed_ns,
         run_id=each.run_id,
-        detail=detail,
+        detail=msgspec.json.encode(rest).decode(),
     )
 
 
@@ -168,13 +158,11 @@ def lock(database: Path, job: str) -> Iterator[bool]:
     for place in (path.parent, path):
         refuse_foreign(place)
     path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = open_locked(path)
+    if fd is None:
+        yield False
+        return
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
         yield True
     finally:
         os.close(fd)

@@ -72,21 +72,13 @@ def shift(
 
     *error* is the standard error of one value within its run.
     """
-    before = before[-BASELINE:]
-    n, k = len(before), len(latest)
+    baseline = before[-BASELINE:]
+    n, k = len(baseline), len(latest)
     assert n, "a baseline has at least the reference run"
-    own = _own([*before, *latest])
-    level = _own([1.0] * (n + k))
-    step = _own([0.0] * n + [1.0] * k)
-    centre = float(level[:n] @ own[:n] / (level[:n] @ level[:n]))
-    rest = own[:n] - centre * level[:n]
-    seen = float(rest @ rest)
-    # A prior that the runs themselves refute counts for nothing.
-    weight_of_guess = (
-        0 if n > ENOUGH and scipy.special.chdtrc(n - 1, seen / noise**2) < REFUTED else PRIOR_RUNS
-    )
-    df = weight_of_guess + n - 1
-    scatter = (weight_of_guess * noise**2 + seen) / df
+    own = _innovations([*baseline, *latest])
+    level = _innovations([1.0] * (n + k))
+    step = _innovations([0.0] * n + [1.0] * k)
+    scatter, df = _scatter(own[:n], level[:n], noise)
     across = float(level @ step)
     together = float(level @ level)
     weight = float(step @ step) - across**2 / together
@@ -103,6 +95,21 @@ def shift(
     )
 
 
+def _scatter(own: Floats, level: Floats, noise: float) -> tuple[float, int]:
+    """Return the variance from run to run of the baseline, and its degrees of freedom.
+
+    The prior *noise* has a weight of its own; where the runs themselves refute it, it has none.
+    """
+    centre = float(level @ own / (level @ level))
+    rest = own - centre * level
+    seen = float(rest @ rest)
+    df = len(own) - 1
+    is_refuted = df >= ENOUGH and scipy.special.chdtrc(df, seen / noise**2) < REFUTED
+    prior_runs = 0 if is_refuted else PRIOR_RUNS
+    df += prior_runs
+    return (prior_runs * noise**2 + seen) / df, df
+
+
 def looks(
     before: Sequence[float], latest: Sequence[float], *, error: float = 0.0, noise: float = NOISE
 ) -> tuple[Shift, ...]:
@@ -112,7 +119,8 @@ def looks(
     """
     runs = [*before, *latest]
     most = min(len(LEVELS), len(runs) - 1)
-    return tuple(shift(runs[:-k], runs[-k:], error=error, noise=noise) for k in range(1, most + 1))
+    counts = range(1, most + 1)
+    return tuple(shift(runs[:-k], runs[-k:], error=error, noise=noise) for k in counts)
 
 
 def is_shifted(found: Shift, *, smallest: float, series: int = 1) -> bool:
@@ -120,18 +128,18 @@ def is_shifted(found: Shift, *, smallest: float, series: int = 1) -> bool:
 
     The *series* that are watched share the error rate.
     """
-    return found.p < LEVELS[found.runs - 1] / series and abs(found.value) >= smallest
+    level = LEVELS[found.runs - 1] / series
+    return found.p < level and abs(found.value) >= smallest
 
 
-def _own(values: Sequence[float]) -> Floats:
+def _innovations(values: Sequence[float]) -> Floats:
     """Return what each run adds to what it has from the run before.
 
     The units keep the variance of a run.
     """
     runs = np.asarray(values, dtype=np.float64)
-    return np.concatenate(
-        (runs[:1], (runs[1:] - LIKENESS * runs[:-1]) / math.sqrt(1 - LIKENESS**2))
-    )
+    added = (runs[1:] - LIKENESS * runs[:-1]) / math.sqrt(1 - LIKENESS**2)
+    return np.concatenate((runs[:1], added))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,18 +154,18 @@ class ChangePoint:
     """Probability, by permutation, that runs of one level differ as much at some place."""
 
 
-def change_points(values: Sequence[float], *, seed: int = 0) -> tuple[ChangePoint, ...]:
+def change_points(values: Sequence[float]) -> tuple[ChangePoint, ...]:
     """Return the changes of level in the latest `WINDOW` log ratios, in order."""
     start = max(0, len(values) - WINDOW)
     if len(values) - start < FEWEST:
         return ()
-    levels = np.asarray(values[start:], dtype=np.float64)
-    found = sorted(_split(levels, 0, np.random.default_rng(seed)))
-    edges = [0, *(at for at, _ in found), len(levels)]
-    means = [float(levels[low:high].mean()) for low, high in pairwise(edges)]
+    series = np.asarray(values[start:], dtype=np.float64)
+    found = sorted(_split(series, 0, np.random.default_rng(0)))
+    edges = [0, *(at for at, _ in found), len(series)]
+    means = [float(series[first:end].mean()) for first, end in pairwise(edges)]
     return tuple(
-        ChangePoint(at=start + at, value=math.expm1(means[place + 1] - means[place]), p=p)
-        for place, (at, p) in enumerate(found)
+        ChangePoint(at=start + at, value=math.expm1(after - before), p=p)
+        for (at, p), (before, after) in zip(found, pairwise(means), strict=True)
     )
 
 
@@ -181,14 +189,14 @@ def level_start(
     """
     if len(values) < FEWEST:
         return None
-    levels = np.asarray(values, dtype=np.float64)
-    at, strength = strongest(levels)
+    series = np.asarray(values, dtype=np.float64)
+    at, strength = strongest(series)
     # The cheap question first: it spares most quiet histories the permutations.
-    if abs(float(levels[at:].mean() - levels[:at].mean())) < smallest:
+    step = float(series[at:].mean() - series[:at].mean())
+    if abs(step) < smallest:
         return None
-    if chance(levels, strength, np.random.default_rng(0), level=level) < level:
-        return at
-    return None
+    p = chance(series, strength, np.random.default_rng(0), level=level)
+    return at if p < level else None
 
 
 def chance(
@@ -199,23 +207,27 @@ def chance(
     The permutations are as many as *level* needs.
     """
     permutations = math.ceil(DRAWS / level) - 1
+    of_first = math.sqrt(1 - LIKENESS**2)
     own = values - values.mean()
     own[1:] -= LIKENESS * own[:-1]  # numpy reads the whole right side before it writes
-    own[0] *= math.sqrt(1 - LIKENESS**2)
-    reached, done = 0, 0
+    own[0] *= of_first
+    reached = done = 0
     size = max(1, BATCH // len(values) ** 2)
     # Besag and Clifford (1991): once too many have reached it, the others cannot change the answer.
     while done < permutations and (1 + reached) / (1 + permutations) < level:
-        drawn = rng.permuted(np.tile(own, (min(size, permutations - done), 1)), axis=1)
-        done += len(drawn)
-        drawn[:, 0] /= math.sqrt(1 - LIKENESS**2)
-        for place in range(1, drawn.shape[1]):
+        rows = min(size, permutations - done)
+        done += rows
+        drawn = rng.permuted(np.tile(own, (rows, 1)), axis=1)
+        drawn[:, 0] /= of_first
+        for place in range(1, len(values)):
             drawn[:, place] += LIKENESS * drawn[:, place - 1]
-        reached += int((_energy(drawn).max(axis=(1, 2)) >= strength).sum())
+        strengths = _energy(drawn).max(axis=(1, 2))
+        reached += int((strengths >= strength).sum())
     return (1 + reached) / (1 + done)
 
 
 def _split(values: Floats, offset: int, rng: np.random.Generator) -> Iterator[tuple[int, float]]:
+    """Yield where levels change in a stretch that begins at *offset*, each with its p-value."""
     if len(values) < 2 * SHORTEST:
         return
     at, strength = strongest(values)
@@ -235,9 +247,8 @@ def _energy(values: Floats) -> Floats:
     sums = np.abs(values[:, :, np.newaxis] - values[:, np.newaxis, :])
     np.cumsum(sums, axis=1, out=sums)
     np.cumsum(sums, axis=2, out=sums)
-    whole = np.diagonal(
-        sums, axis1=1, axis2=2
-    )  # of the pairs within a stretch from the start, each twice
+    # Of the pairs within a stretch from the start, each twice.
+    whole = np.diagonal(sums, axis1=1, axis2=2)
     left = whole[:, SHORTEST - 1 : n - SHORTEST, np.newaxis]
     both = whole[:, np.newaxis, 2 * SHORTEST - 1 :]
     joint = sums[:, SHORTEST - 1 : n - SHORTEST, 2 * SHORTEST - 1 :]

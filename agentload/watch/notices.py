@@ -34,7 +34,8 @@ def _written(job: Job, executed: Executed) -> Iterator[str]:
     if path is None:
         return
     try:
-        replace_file(path, junit(job.name, executions(executed.history)[-1], executed.alarms))
+        latest = executions(executed.history)[-1]
+        replace_file(path, junit(job.name, latest, executed.alarms))
     except OSError as error:
         yield f"{path}: {error.strerror}"
 
@@ -59,7 +60,8 @@ def _called(job: Job, executed: Executed) -> Iterator[str]:
 
 def _has_news(executed: Executed) -> bool:
     at_ns = executed.history[-1].settled_ns
-    return any(not each.is_muted(at_ns) for each in (*executed.raised, *executed.closed))
+    changed = (*executed.raised, *executed.closed)
+    return not all(each.is_muted(at_ns) for each in changed)
 
 
 def payload(executed: Executed) -> dict[str, Any]:

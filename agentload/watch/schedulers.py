@@ -71,19 +71,19 @@ def crontab(jobs: Sequence[Job], machine: Machine) -> str:
     """Return the crontab lines of the jobs, with our markers around them."""
     lines = [f"{BEGIN} {machine.jobs_file} (agentload watch install --remove takes it out)"]
     for job in jobs:
-        command = shlex.join(machine.command(job)).replace(
-            "%", "\\%"
-        )  # cron reads a bare % as a new line
-        log = shlex.quote(str(machine.log(job))).replace("%", "\\%")
+        schedule = job.schedule
+        command = shlex.join(machine.command(job))
+        log = shlex.quote(str(machine.log(job)))
+        called = f"{command} >>{log} 2>&1".replace("%", "\\%")  # cron reads a bare % as a new line
         lines.append(
-            f"# {job.name}: {job.schedule.cron} ({job.schedule.time_zone}); one at a time "
-            f"by {machine.lock(job)}"
+            f"# {job.name}: {schedule.cron} ({schedule.time_zone}); one at a time by "
+            f"{machine.lock(job)}"
         )
         lines.append(
-            f"{cron_fields(job, machine.local_zone)} PATH={shlex.quote(machine.path)} "
-            f"{command} >>{log} 2>&1"
+            f"{cron_fields(job, machine.local_zone)} PATH={shlex.quote(machine.path)} {called}"
         )
-    return "\n".join([*lines, f"{END} {machine.jobs_file}"]) + "\n"
+    lines.append(f"{END} {machine.jobs_file}")
+    return "\n".join(lines) + "\n"
 
 
 def cron_fields(job: Job, local_zone: str) -> str:
@@ -92,9 +92,8 @@ def cron_fields(job: Job, local_zone: str) -> str:
     apart = {_apart(schedule.time_zone, local_zone, each) for each in MONTHS}
     if apart == {timedelta()}:
         return schedule.cron
-    minute = schedule.cron.split()[0]
-    if not all(each % timedelta(hours=1) == timedelta() for each in apart):
-        return "* * * * *"
+    are_whole_hours = all(each % timedelta(hours=1) == timedelta() for each in apart)
+    minute = schedule.cron.split()[0] if are_whole_hours else "*"
     return f"{minute} * * * *"
 
 
@@ -115,7 +114,9 @@ def without_block(text: str, jobs_file: str) -> str:
 def with_block(text: str, block: str, jobs_file: str) -> str:
     """Put our block at the end of a crontab, in place of an older one."""
     rest = without_block(text, jobs_file)
-    return rest + ("" if not rest or rest.endswith("\n") else "\n") + block
+    if rest and not rest.endswith("\n"):
+        rest += "\n"
+    return rest + block
 
 
 def _apart(one: str, other: str, at: datetime) -> timedelta:
@@ -252,9 +253,9 @@ def this_machine(jobs: Jobs) -> Machine:
 
 def local_zone() -> str:
     """Return the name of this machine's time zone, as its cron reads it; UTC without one."""
-    target = str(LOCALTIME.resolve())
-    if "/zoneinfo/" in target:
-        return target.rpartition("/zoneinfo/")[2]
+    _, is_zone, name = str(LOCALTIME.resolve()).rpartition("/zoneinfo/")
+    if is_zone:
+        return name
     if not TIMEZONE.is_file():
         return "UTC"
     return TIMEZONE.read_text().strip()

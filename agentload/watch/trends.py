@@ -183,12 +183,15 @@ def _series(
 
 def suspects(executions: Sequence[Execution], at: int) -> tuple[str, ...]:
     """Name what changed just before a run, or within one run of it."""
-    near = differences(_facts(executions, at - 1), _facts(executions, at))
-    return near or differences(_facts(executions, at - 1 - VAGUE), _facts(executions, at + VAGUE))
+    found = differences(_facts(executions, at - 1), _facts(executions, at))
+    if found:
+        return found
+    return differences(_facts(executions, at - 1 - VAGUE), _facts(executions, at + VAGUE))
 
 
 def _facts(executions: Sequence[Execution], place: int) -> Mapping[str, Mapping[str, object]]:
-    return executions[min(max(place, 0), len(executions) - 1)].detail.facts
+    last = len(executions) - 1
+    return executions[min(max(place, 0), last)].detail.facts
 
 
 def _identities(executions: Sequence[Execution]) -> Iterator[IdentityChange]:

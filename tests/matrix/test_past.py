@@ -66,7 +66,7 @@ def changed(text: str, edited: str, folder: Path) -> tuple[str, ...]:
             assert part.steps[0].study is not None
             measured(progress.database, part.steps[0].study)
     assert progress.run is not None
-    return changes(progress.part, progress.run)
+    return tuple(changes(progress.part, progress.run))
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ def test_a_stored_study_does_not_say_what_nobody_asked_for(study: Study, hidden:
         *told,
         *(name for part in ("servers", "load", "request", "timeouts") for name in told[part]),
     }
-    assert {path[-1] for path, _ in fields_of(study)} - said == hidden
+    assert {flag.path[-1] for flag in fields_of(study)} - said == hidden
 
 
 def replace_load(study: Replay) -> Replay:

@@ -52,7 +52,8 @@ def _fewer(view: View, arm: str) -> Estimate | None:
     own = view.capacity(arm)
     if _are_lower_bounds(reference, own):
         return None
-    return fewer_gpus(reference, own)
+    needed = [None if each is None else each.gpus_at_peak for each in (reference, own)]
+    return fewer_gpus(*needed)
 
 
 def _is_unknown(fewer: Estimate) -> bool:

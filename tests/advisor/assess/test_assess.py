@@ -449,11 +449,7 @@ def test_answers_that_came_in_planned_looks_are_judged_at_the_level_of_each_and_
     assert [each.estimate.level for each in alone.accuracy] == pytest.approx(
         [1 - 2 * 0.025 / (len(arms) - 1)] * 2
     )
-    assert (
-        looked.level("fp8", alone=True)
-        == planned.level("fp8", alone=True)
-        < alone.level("fp8", alone=True)
-    )
+    assert looked.level_of_answers == planned.level_of_answers < alone.level_of_answers
     assert looked.level("fp8") == alone.level("fp8") > planned.level("fp8")
 
 

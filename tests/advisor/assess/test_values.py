@@ -82,8 +82,8 @@ def test_classes_of_a_tenth_bind_the_server_or_all_where_none_is_so_large() -> N
 def test_buckets_speak_for_lengths_up_to_a_tenth_above_their_own(
     between: tuple[float, float] | None, found: set[float]
 ) -> None:
-    assert reach.own((16.0, 8.0, 32.0, 8.0), between) == found
-    assert reach.own((), (1.0, 2.0)) == frozenset()
+    assert reach.lengths_about((16.0, 8.0, 32.0, 8.0), between) == found
+    assert reach.lengths_about((), (1.0, 2.0)) == frozenset()
 
 
 def test_a_server_that_nothing_kept_busy_weighs_its_classes_alike() -> None:
@@ -103,7 +103,7 @@ def test_a_server_that_nothing_kept_busy_weighs_its_classes_alike() -> None:
     assert dict(unequal) == pytest.approx({"a": 0.75, "b": 0.25})
     assert reach.contexts(bare(workloads=(WorkloadClass(name="a"),)), "a") is None
     assert (
-        reach.usual(bare(workloads=(WorkloadClass(name="a", context_tokens=np.zeros(0)),)), "a")
+        reach.contexts(bare(workloads=(WorkloadClass(name="a", context_tokens=np.zeros(0)),)), "a")
         is None
     )
 
@@ -421,13 +421,13 @@ def test_a_level_is_what_the_length_of_contexts_leaves() -> None:
         np.polyfit(np.log(calls.prompt_tokens), shift, 1), np.log(calls.prompt_tokens)
     )
     timed = replace(calls, tpot_ms=np.exp(0.3 * np.log(calls.prompt_tokens) + shift))
-    level = steady._level(timed)
+    level = steady._without_length(timed)
     assert np.ptp(level - shift) == pytest.approx(0.0, abs=1e-9)
     backwards = replace(timed, start_s=-timed.start_s, ok=np.arange(60) != 7)
-    assert steady._level(backwards).size == 59
-    assert float(np.ptp(steady._level(replace(timed, tpot_ms=np.full(60, 5.0))))) == pytest.approx(
-        0.0, abs=1e-9
-    )
+    assert steady._without_length(backwards).size == 59
+    assert float(
+        np.ptp(steady._without_length(replace(timed, tpot_ms=np.full(60, 5.0))))
+    ) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_published_break_even_is_that_of_the_arm_and_the_gpu() -> None:
@@ -466,6 +466,10 @@ def test_a_rate_is_what_a_block_did_in_its_time_and_a_block_of_no_time_has_none(
         6, block=np.array([1, 1, 1, 2, 2, 3]), start_s=np.array([0.0, 0.1, 0.2, 10.0, 10.0, 20.0])
     )
     timed = replace(calls, turn_ms=np.array([50.0, 50.0, 50.0, 2000.0, 500.0, 0.0]), tail=None)
-    assert figures.by_block([timed], [np.ones(6)]).tolist() == pytest.approx([3 / 0.25, 2 / 2.0])
+    assert figures.rates_by_block([timed], [np.ones(6)]).tolist() == pytest.approx(
+        [3 / 0.25, 2 / 2.0]
+    )
     late = replace(timed, tail=np.array([False, False, True, False, False, False]))
-    assert figures.by_block([late], [np.ones(6)]).tolist() == pytest.approx([2 / 0.15, 2 / 2.0])
+    assert figures.rates_by_block([late], [np.ones(6)]).tolist() == pytest.approx(
+        [2 / 0.15, 2 / 2.0]
+    )

@@ -39,8 +39,8 @@ def bucket(
 
 def test_a_length_stands_for_the_calls_that_no_shorter_one_covers() -> None:
     contexts = np.array([1_000.0, 18_000.0, 18_100.0, 60_000.0, 200_000.0])
-    assert reach.standing(LENGTHS, contexts).tolist() == [0.4, 0.6]
-    assert reach.standing(LENGTHS[:1], contexts).tolist() == [1.0]
+    assert reach.represented_shares(LENGTHS, contexts).tolist() == [0.4, 0.6]
+    assert reach.represented_shares(LENGTHS[:1], contexts).tolist() == [1.0]
 
 
 @pytest.mark.parametrize(("long_share", "difference"), [(0.1, -0.02), (0.5, -0.10), (0.8, -0.16)])

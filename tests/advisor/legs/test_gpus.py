@@ -17,7 +17,7 @@ from advisor.legs.capacity import capacity_leg
 from advisor.legs.gpus import GPUS, change_of_gpus, gpus_leg, pays_by_gpus
 from advisor.policy import Policy, ServiceLimits
 from advisor.steps import CapacitySearch, MorePairs
-from advisor.verdict import ArmVerdict, Capacity, Leg, LegState, Need
+from advisor.verdict import ArmVerdict, Leg, LegState, Need
 from tests.advisor.cases import H100, compared, search
 from tests.advisor.worlds import Noise
 
@@ -121,18 +121,9 @@ def test_gpus_decide_where_there_is_a_level_and_a_peak_or_the_user_says_so(
     assert found.verdict == ("use" if decides == "gpus" else "avoid")
 
 
-def capacity(value: float, low: float | None, high: float | None) -> Capacity:
-    """Return an arm that needs so many GPUs at the peak."""
-    gpus = Estimate(value=value, low=low, high=high, n=12, unit="GPUs", method="")
-    return Capacity(
-        arm="a",
-        workload=None,
-        agents_per_gpu=None,
-        replicas_at_peak=None,
-        gpus_at_peak=gpus,
-        next_replica_at_agents=None,
-        reason="",
-    )
+def at_peak(value: float, low: float | None, high: float | None) -> Estimate:
+    """Return so many GPUs at the peak."""
+    return Estimate(value=value, low=low, high=high, n=12, unit="GPUs", method="")
 
 
 @pytest.mark.parametrize(
@@ -150,7 +141,7 @@ def test_what_an_arm_saves_has_the_interval_that_both_arms_give_together(
     mine: tuple[float, float, float | None],
     known: tuple[float, float | None, float | None],
 ) -> None:
-    found = fewer_gpus(capacity(*theirs), capacity(*mine))
+    found = fewer_gpus(at_peak(*theirs), at_peak(*mine))
     assert found is not None
     assert (found.value, found.low, found.high) == known
 
@@ -173,10 +164,8 @@ def test_the_change_of_gpus_follows_from_the_intervals_of_both_arms(
     low: float | None,
     high: float | None,
 ) -> None:
-    reference, arm = capacity(*theirs).gpus_at_peak, capacity(*mine).gpus_at_peak
-    fewer = fewer_gpus(capacity(*theirs), capacity(*mine))
-    assert reference is not None
-    assert arm is not None
+    reference, arm = at_peak(*theirs), at_peak(*mine)
+    fewer = fewer_gpus(reference, arm)
     assert fewer is not None
     found = change_of_gpus(reference, arm, fewer=fewer)
     rounded = [None if each is None else round(each, 2) for each in (found.low, found.high)]
