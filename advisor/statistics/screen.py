@@ -13,9 +13,8 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-import scipy
 
-from advisor.evidence import Screened
+from advisor.evidence import Floats, Screened
 from advisor.statistics.planning import holm_adjusted
 
 # total variation below which numbers count as equal: on a CPU a server may equal itself exactly
@@ -164,8 +163,23 @@ def _step(by_length: Mapping[float, Sequence[Screened]], *, alpha: float) -> flo
 
 def _p(shifts: Sequence[float]) -> float:
     """Return the one-sided p-value of Wilcoxon's signed-rank test that shifts are above zero."""
-    moved = [each for each in shifts if each != 0]
-    if not moved:
+    moved = np.array([each for each in shifts if each != 0])
+    if not moved.size:
         return 1.0
-    found = scipy.stats.wilcoxon(moved, alternative="greater", method="exact")
-    return float(found.pvalue)
+    size = np.unique(np.abs(moved), return_inverse=True)[1]
+    equals = np.bincount(size)
+    ranks = np.cumsum(equals) - (equals - 1) / 2  # shifts of one size share their mean rank
+    above = ranks[size][moved > 0].sum()
+    chances = _chances_of_sums(moved.size)
+    return float(chances[math.floor(above) :].sum())
+
+
+def _chances_of_sums(shifts: int) -> Floats:
+    """Return how likely each sum of the ranks above zero is where none of the shifts is real."""
+    chances = np.ones(1)
+    for rank in range(1, shifts + 1):
+        none = np.zeros(rank)
+        is_below = np.append(chances, none)
+        is_above = np.append(none, chances)
+        chances = (is_below + is_above) / 2
+    return chances

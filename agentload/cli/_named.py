@@ -1,21 +1,17 @@
-"""What options of several verbs name: a policy, a server in production, verdicts to fail on."""
+"""What options of several verbs name: a policy, verdicts to fail on."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from advisor.verdict import Word
 from agentload.cli import _defaults
-from agentload.cli._print import print_table
-from agentload.errors import ALIKE, GateError, TraceError, UsageError
-from agentload.exposition.likeness import Likeness
-from agentload.exposition.scrape import Scrape
-from agentload.report.parts import Document
-from agentload.report.sections.production import sides
-from agentload.telemetry.reach import HINT, public_name, scrape
+from agentload.errors import ALIKE, GateError, UsageError
 from agentload.verdict.policy import Setting, read_policy
+
+if TYPE_CHECKING:
+    from agentload.report.parts import Document
 
 WORDS: Final[dict[str, Word]] = {word.replace(" ", "-"): word for word in get_args(Word)}
 GATES: Final = "gates"
@@ -35,32 +31,6 @@ def setting(policy: Path | None) -> Setting:
     )
 
 
-def production(against: str) -> Scrape:
-    """Read the metrics that `prometheus=URL|FILE` names."""
-    kind, _, place = against.partition("=")
-    if kind != "prometheus" or not place:
-        raise UsageError(
-            f"--against takes prometheus=URL or prometheus=FILE, got '{against}'",
-            hint="--against prometheus=http://HOST:8000/metrics",
-        )
-    told = scrape(place)
-    if told.histogram("prompt_tokens") is None:
-        raise TraceError(
-            f"{public_name(place)}: no request has ended yet, or it is no vLLM or SGLang",
-            hint=f"{HINT}, after some load",
-        )
-    return told
-
-
-def print_compared(rows: Sequence[Likeness]) -> None:
-    """Print what of a trace was compared with production, and how much of it is alike."""
-    print_table(
-        ("next to production", "trace", "production", ""),
-        [(row.what, *sides(row), row.verdict) for row in rows],
-    )
-    print(f"{sum(row.verdict == 'alike' for row in rows)} of {len(rows)} alike")
-
-
 def gate(fail_on: str | None) -> frozenset[str]:
     """Parse `--fail-on`; raise `UsageError` on a word that is no verdict."""
     words = frozenset(word.strip() for word in fail_on.split(",")) if fail_on else frozenset[str]()
@@ -76,7 +46,7 @@ def gate(fail_on: str | None) -> frozenset[str]:
     return words
 
 
-def check(document: Document, words: frozenset[str]) -> None:
+def check(document: "Document", words: frozenset[str]) -> None:
     """Raise `GateError` when the decision is one that the user wants to fail on."""
     decision = document.decision
     verdict = decision.choice.verdict.replace(" ", "-")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from agentload.cli._named import check, gate, production, setting
+from agentload.cli._named import check, gate, setting
 from agentload.cli._options import (
     DB,
     Against,
@@ -20,6 +20,7 @@ from agentload.cli._options import (
     Run,
 )
 from agentload.cli._print import Style, paint_words, print_json
+from agentload.cli._production import production
 from agentload.errors import UsageError
 from agentload.model.rows import RunRow
 from agentload.report.advise import advise as advised

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from agentload.cli._carry import carry_out
 from agentload.cli._lazy import needs
 from agentload.cli._named import check, gate
 from agentload.cli._options import FailOn, Out
@@ -79,7 +78,7 @@ def replay(
         assert isinstance(study, Replay), study
         print(rayjob(study, image=image, database=place.database), end="")
         return
-    carry_out(study, place, is_dry=dry_run, as_json=json, as_block=block)
+    _carry_out(study, place, is_dry=dry_run, as_json=json, as_block=block)
 
 
 @runs("simulate", "into")
@@ -116,7 +115,7 @@ def simulate(
         agentload simulate rag --profile llama-3.1-8b-h100 --arms bf16,fp8 --design parallel \
             --swap --machines m1=1,m2=1.08
     """
-    carry_out(study, place, is_dry=False, as_json=json, as_block=block)
+    _carry_out(study, place, is_dry=False, as_json=json, as_block=block)
 
 
 @runs("sweep", "into")
@@ -146,7 +145,7 @@ def sweep(
         agentload sweep --concurrency --trace traces/chat.jsonl --endpoints endpoints.yaml \
             --slo ttft=2s,tpot=50ms
     """
-    carry_out(study, place, is_dry=dry_run, as_json=json)
+    _carry_out(study, place, is_dry=dry_run, as_json=json)
 
 
 @runs("eval", "resume", "into")
@@ -177,7 +176,7 @@ def eval_(
 
         agentload eval --endpoints endpoints.yaml --launch --into 20261120-074205-1f3a
     """
-    carry_out(study, place, is_dry=dry_run, as_json=json)
+    _carry_out(study, place, is_dry=dry_run, as_json=json)
 
 
 @runs("decide", "resume")
@@ -240,7 +239,7 @@ def probe(
 
         agentload probe --endpoints endpoints.yaml
     """
-    carry_out(study, place, is_dry=False, as_json=json, is_gated=gate)
+    _carry_out(study, place, is_dry=False, as_json=json, is_gated=gate)
 
 
 def run(
@@ -272,10 +271,16 @@ def run(
     with worded_by(partial(in_fields, known=known)):
         try:
             place = place_of(study, db=db, run_id=run_id, resume=resume, into=into)
-            carry_out(study, place, is_dry=dry_run, as_json=json)
+            _carry_out(study, place, is_dry=dry_run, as_json=json)
         except AgentloadError as error:
             if not isinstance(error, EndpointError | LaunchError):  # these quote a server
                 error.message = in_fields(error.message, known)
             if error.hint is not None:
                 error.hint = rephrase(error.hint)
             raise
+
+
+def _carry_out(study: Study, place: StudyPlace, **how: bool) -> None:
+    from agentload.cli._carry import carry_out  # late: help and refused options need none of it
+
+    carry_out(study, place, **how)

@@ -80,10 +80,11 @@ class PairedAnswers:
         assumed = _cost(means, study, left, assumed_prefill_s).minutes
         return _cost(means, study, left, means.rates.prefill_s).minutes / assumed if left else 1.0
 
-    def ask(self, look: Look, known: Known, limit: BudgetLimit) -> float | None:
+    def ask(self, look: Look, _: Known, limit: BudgetLimit) -> float | None:
         """Ask until there are as many answers as the look says; return minutes if simulated."""
-        means, price, study = self.means, self.price(look, known), self.means.questions(look)
-        ask_questions(means, self._order(look), limit, study=study, price=price)
+        means, study, order = self.means, self.means.questions(look), self._order(look)
+        price = price_of_questions(means, study, open_questions(order, means.beside))
+        ask_questions(means, order, limit, study=study, price=price)
         return price.minutes if means.is_virtual else None
 
     def said(self, known: Known) -> str:

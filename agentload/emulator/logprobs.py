@@ -24,6 +24,8 @@ Listed: TypeAlias = tuple[tuple[str, float], ...]
 
 TAIL: Final = 4
 """How many last words decide what comes next."""
+END: Final = b"\0"
+"""What ends each text of a prompt, in the digest of all of them."""
 LIKELY: Final = 48
 _REST: Final = -3.0
 """Logit of all other words together."""
@@ -47,11 +49,19 @@ def behind(texts: Sequence[str], said: Sequence[str], tokens: int) -> Places:
             last = [*text.rsplit(maxsplit=TAIL)[-TAIL:], *last][-TAIL:]
     digest = blake2b(digest_size=8)
     for text in texts:
-        digest.update(text.encode() + b"\0")
+        digest.update(text.encode() + END)
+    return after(last, digest.digest(), said, tokens)
+
+
+def after(last: Sequence[str], digest: bytes, said: Sequence[str], tokens: int) -> Places:
+    """Return the places before each token of an answer to a prompt of *tokens* tokens.
+
+    Of the prompt, its *last* words and the digest of all of it are enough.
+    """
     missing = [""] * (TAIL - len(last))
     answer = [piece.strip() for piece in said]
     ids = _ids([*missing, *last, *answer])
-    whole = np.frombuffer(digest.digest(), "<u8").astype(np.uint64)
+    whole = np.frombuffer(digest, "<u8").astype(np.uint64)
     counts = np.arange(len(said))
     return Places(
         tails=_folded(ids)[:-1],

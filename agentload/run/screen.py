@@ -3,16 +3,27 @@
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from hashlib import blake2b
+from itertools import accumulate, pairwise
 from typing import Final
 
 from agentload.ask.asker import Failed
 from agentload.ask.likely import Likely, Prompt, Scorer, TokenSource
 from agentload.ask.screening import Passage, ScreenRun
-from agentload.emulator.logprobs import Ranking, behind, likeliest_words, ranking, within
+from agentload.emulator.logprobs import (
+    END,
+    TAIL,
+    Places,
+    Ranking,
+    after,
+    likeliest_words,
+    ranking,
+    within,
+)
 from agentload.endpoints.counting import token_ids
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.identity import Identity, kind_of, served_model
@@ -39,6 +50,8 @@ from agentload.study.stored import Notes
 BLOCK: Final = 16
 """Tokens of a cache block, where a server does not say."""
 SALTS: Final = ("a", "b", "c")
+MARKED: Final = 1024
+"""Tokens between two marks in a prompt of the emulated model."""
 
 
 def screen(study: Ask, place: StudyPlace, audience: Audience) -> Stored:
@@ -175,7 +188,7 @@ def _passage(
 ) -> Passage:
     """Render a prompt after each salt, as token ids if the server states them, else words.
 
-    *endpoint* None is the emulated model.
+    *endpoint* None is the emulated model, whose long prompts are compared and cut as bytes.
     """
     salted: dict[str, Prompt] = {}
     renderer = Renderer(seed=subject.header.seed, block=subject.header.block)
@@ -185,7 +198,7 @@ def _passage(
         tools = None if prompt.tools is None else json.loads(prompt.tools)
         words = [word for message in messages for word in str(message.get("content") or "").split()]
         ids = (
-            tuple(word_ids(words))
+            array("Q", word_ids(words))
             if endpoint is None
             else token_ids(endpoint, model, messages, tools)
         )
@@ -195,20 +208,38 @@ def _passage(
 
 @dataclass(slots=True)
 class _Writing:
-    """Write prompts as text; a prompt that begins the one written before is cut out of its text."""
+    """Write prompts as text, one space between tokens, and hash it.
+
+    Of a prompt that begins the one written before, only what is behind the last mark is hashed.
+    """
 
     _prompt: Prompt = ()
-    _text: str = ""
-    _ends: tuple[int, ...] = ()
+    _text: bytes = b""
+    _starts: Sequence[int] = ()
+    """Where each token begins in the text."""
+    _marks: list[blake2b] = field(default_factory=list)
+    """Hashes of what is before each token that is a multiple of MARKED."""
 
-    def text(self, prompt: Prompt) -> str:
-        """Return the tokens of a prompt, one space apart."""
+    def behind(self, prompt: Prompt) -> Places:
+        """Return the place right behind a prompt."""
         if prompt != self._prompt[: len(prompt)]:
-            words = list(map(str, prompt))
-            self._prompt, self._text = prompt, " ".join(words)
-            self._ends = tuple(accumulate(map(len, words)))
-        spaces = len(prompt) - 1
-        return self._text[: self._ends[spaces] + spaces]
+            self._write(prompt)
+        mark = (len(prompt) - 1) // MARKED
+        begin, end = self._starts[mark * MARKED], self._starts[len(prompt)] - 1
+        whole = self._marks[mark].copy()
+        whole.update(self._text[begin:end] + END)
+        last = list(map(str, prompt[-TAIL:]))
+        return after(last, whole.digest(), [""], len(prompt))
+
+    def _write(self, prompt: Prompt) -> None:
+        words = list(map(str, prompt))
+        self._prompt, self._text = prompt, " ".join(words).encode()
+        self._starts = tuple(accumulate((len(word) + 1 for word in words), initial=0))
+        self._marks.clear()
+        digest = blake2b(digest_size=8)
+        for begin, end in pairwise((*self._starts[::MARKED], len(self._text))):
+            self._marks.append(digest.copy())
+            digest.update(self._text[begin:end])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,8 +251,9 @@ class Modelled:
 
     arm: ArmProfile
     seed: int
+    writing: _Writing = field(default_factory=_Writing)
+    """Shared by arms that are asked the same prompts."""
     _company: list[int] = field(default_factory=lambda: [0])
-    _writing: _Writing = field(default_factory=_Writing)
     _scored: dict[tuple[str, ...], Ranking] = field(default_factory=dict, init=False)
     """The prompt that was scored last: a longer list of its likely tokens may be wanted next."""
 
@@ -235,11 +267,9 @@ class Modelled:
         company = self._company[0]
         self._company[0] += 1
         await asyncio.sleep(0)
-        text = self._writing.text(prompt)
         tokens = len(prompt)
-        row = likeliest_words(
-            self.arm, behind([text], [""], tokens), seed=self.seed, company=company, most=most
-        )[0]
+        at = self.writing.behind(prompt)
+        row = likeliest_words(self.arm, at, seed=self.seed, company=company, most=most)[0]
         self._company[0] -= 1
         return Likely(
             listed=dict(row), prompt_tokens=tokens, cached_tokens=(tokens - 1) // BLOCK * BLOCK
@@ -284,8 +314,9 @@ def _simulated(
         block=BLOCK,
         listener=step,
     )
+    writing = _Writing()
     sources: dict[str, TokenSource] = {
-        name: Modelled(arm=arm, seed=study.seed) for name, arm in arms.items()
+        name: Modelled(arm=arm, seed=study.seed, writing=writing) for name, arm in arms.items()
     }
     asyncio.run(screening.ask(sources))
     before = description(run, study, arms, place.database) if place.into is None else ()

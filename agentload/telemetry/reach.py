@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urljoin, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
-
-import aiohttp
 
 from agentload.dispatch.framing import MOST_BYTES
 from agentload.errors import EndpointError, TraceError
 from agentload.exposition.scrape import Scrape, parse
 from agentload.exposition.text import OversizeError
+
+if TYPE_CHECKING:
+    import aiohttp
 
 TIMEOUT_S: Final = 10.0
 HINT: Final = "curl SERVER/metrics > FILE"
@@ -38,8 +39,10 @@ class Reach:
     socket: str | None = None
     """Path of a Unix socket, in place of the URL's host."""
 
-    def session(self, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSession:
+    def session(self, timeout: "aiohttp.ClientTimeout") -> "aiohttp.ClientSession":
         """Open a session; URLs must go through `plain`. An event loop must be running."""
+        import aiohttp  # late: most verbs, and virtual time, reach no server
+
         connector: aiohttp.BaseConnector
         if self.socket is not None:
             connector = aiohttp.UnixConnector(path=self.socket)
@@ -57,8 +60,10 @@ class Reach:
 
 
 async def _stays(
-    _: aiohttp.ClientSession, __: SimpleNamespace, redirect: aiohttp.TraceRequestRedirectParams
+    _: "aiohttp.ClientSession", __: SimpleNamespace, redirect: "aiohttp.TraceRequestRedirectParams"
 ) -> None:
+    import aiohttp  # late: as above
+
     if not is_same_server(str(redirect.url), redirect.response.headers.get("Location", "")):
         redirect.response.close()
         raise aiohttp.ClientError("redirected to another server")
@@ -72,7 +77,7 @@ def is_same_server(url: str, location: str) -> bool:
         return False
 
 
-async def text_of(response: aiohttp.ClientResponse) -> str:
+async def text_of(response: "aiohttp.ClientResponse") -> str:
     """Return the text of a response.
 
     Raises OversizeError beyond MOST_BYTES, ValueError for bytes that are no text.
@@ -80,7 +85,7 @@ async def text_of(response: aiohttp.ClientResponse) -> str:
     return (await _bytes_of(response)).decode()
 
 
-async def _bytes_of(response: aiohttp.ClientResponse) -> bytearray:
+async def _bytes_of(response: "aiohttp.ClientResponse") -> bytearray:
     page = bytearray()
     async for piece in response.content.iter_any():
         page += piece
@@ -107,6 +112,7 @@ def page(url: str, by: Reach, *, within_s: float, given: object = None) -> HttpA
 
     No event loop may be running in this thread. Raises aiohttp.ClientError, OSError or ValueError.
     """
+    import aiohttp  # late: as above
 
     async def asked() -> HttpAnswer:
         async with by.session(aiohttp.ClientTimeout(total=within_s)) as session:
@@ -180,6 +186,8 @@ def _text(source: str) -> str:
             return Path(source).read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise TraceError(f"{source}: {error.strerror}", hint=HINT) from error
+    import aiohttp  # late: as above
+
     where = public_name(source)
     if (
         "@" in source.partition("://")[2].partition("/")[0]

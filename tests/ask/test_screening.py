@@ -12,6 +12,7 @@ import pytest
 from agentload.ask.asker import Failed
 from agentload.ask.likely import Likely, Prompt, TokenSource
 from agentload.ask.screening import Passage, ScreenRun
+from agentload.emulator.logprobs import behind
 from agentload.layout.passages import PLACES, ladder, own_passages, places, random_passages
 from agentload.model.profile import Logprobs
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
@@ -201,7 +202,8 @@ def test_the_users_own_prompts_are_the_longest_contexts_of_the_longest_sessions(
 
 def test_a_prompt_is_written_token_by_token_whatever_was_written_before() -> None:
     prompts = [each.cut(salt, size) for each in passages(2) for salt in "ab" for size in SIZES]
+    prompts += [range(7, 7 + size) for size in (3000, 1024, 2049, 1025, 2048, 5, 3001)]
     writing = Writing()
-    assert [writing.text(each) for each in prompts] == [
-        " ".join(map(str, each)) for each in prompts
+    assert [repr(writing.behind(each)) for each in prompts] == [
+        repr(behind([" ".join(map(str, each))], [""], len(each))) for each in prompts
     ]

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.cli.trace.looking import check
+from agentload.cli.trace.checking import check
 from agentload.model.walk import contexts
 from agentload.tracefile import lines, read
 from tests.workloads.shipped import RECIPES, Recipe, made

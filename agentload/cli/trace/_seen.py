@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from agentload.cli._named import production
 from agentload.cli._print import blocks, table
+from agentload.cli._production import production
 from agentload.emulator.profile import arm as arm_of
 from agentload.emulator.profile import read
 from agentload.exposition.likeness import Figures, Likeness, MeanAndQuantiles, likeness

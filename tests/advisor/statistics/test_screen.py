@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from advisor.evidence import Screened
 from advisor.statistics.screen import FLOOR, is_broken, screening, shift
@@ -127,3 +128,32 @@ def test_servers_that_equal_themselves_exactly_have_a_floor() -> None:
     assert shift(far[0]) == pytest.approx(np.log10(0.02 / FLOOR))
     assert screening(far, alpha=0.05).pattern == "uniform"
     assert screening([same], alpha=0.05).pattern == "few"
+
+
+@pytest.mark.parametrize("prompts", [8, 13, 40])
+@pytest.mark.parametrize("is_tied", [False, True])
+def test_the_p_value_of_a_length_is_that_of_wilcoxons_exact_test(
+    *, prompts: int, is_tied: bool
+) -> None:
+    rng = np.random.default_rng(prompts)
+    times = rng.lognormal(0.3, 1.0, prompts)
+    drawn = [
+        replace(row, variation=each * 0.01, own=(0.01,))
+        for row, each in zip(
+            rows(rng, {8192.0: 1.0}, prompts=prompts),
+            times.round(0) if is_tied else times,
+            strict=True,
+        )
+    ]
+    shifts = [each for each in map(shift, drawn) if each != 0]
+    assert (len(shifts) < prompts) is is_tied
+    wanted = scipy.stats.wilcoxon(shifts, alternative="greater", method="exact")
+    assert screening(drawn, alpha=0.05).lengths[0].p == wanted.pvalue
+
+
+def test_prompts_that_are_all_as_far_as_the_reference_is_from_itself_are_inside() -> None:
+    drawn = [
+        replace(row, variation=0.01, own=(0.01,))
+        for row in rows(np.random.default_rng(0), {8192.0: 1.0})
+    ]
+    assert screening(drawn, alpha=0.05).lengths[0].p == 1.0
