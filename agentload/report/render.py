@@ -18,28 +18,21 @@ _RELEASED: Final = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
 
 def deployment_files(rollout: Rollout) -> tuple[tuple[str, str], ...]:
     """Return the name and text of each file that belongs to the canary."""
-    # late: most documents have no rollout
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from agentload.report.templating import environment  # late: most documents have no rollout
 
-    environment = Environment(
-        loader=PackageLoader("agentload.report"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    filling = environment(
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701  # YAML and Markdown: every value passes `quoted`
+        autoescape=False,  # YAML and Markdown: every value passes `quoted`
     )
     # A JSON string is a YAML string.
-    environment.filters["quoted"] = lambda words: json.dumps(str(words), ensure_ascii=False)
+    filling.filters["quoted"] = lambda words: json.dumps(str(words), ensure_ascii=False)
     released = rollout.version is not None and _RELEASED.fullmatch(rollout.version) is not None
     image = f"vllm/vllm-openai:v{rollout.version}" if released else "IMAGE"
-    return tuple(
-        (
-            name,
-            environment.get_template(f"{name}.j2").render(rollout=rollout, image=image, mark=MARK),
-        )
-        for name in NAMES
-    )
+    files = []
+    for name in NAMES:
+        template = filling.get_template(f"{name}.j2")
+        files.append((name, template.render(rollout=rollout, image=image, mark=MARK)))
+    return tuple(files)
 
 
 USUAL: Final = ("md", "html", "json")

@@ -1,11 +1,11 @@
 """Draw charts as SVG: inside a page, or as a file of its own."""
 
 from collections.abc import Callable
-from importlib.resources import files
 from typing import Any, Final, assert_never
 
 from markupsafe import Markup
 
+from agentload.report import templating
 from agentload.report.charts.frame import BOTTOM, CHAR, HEIGHT, TOP, WIDTH
 from agentload.report.charts.heat_map import heat_map
 from agentload.report.charts.lanes import lanes
@@ -38,10 +38,7 @@ def inline(chart: Chart) -> str:
 
 def picture(chart: Chart) -> str:
     """Draw a file that stands alone, on its own ground in light and dark."""
-    style = "".join(
-        (files("agentload.report") / "templates" / name).read_text(encoding="utf-8")
-        for name in ("palette.css", "chart.css")
-    )
+    style = "".join(map(templating.text, ("palette.css", "chart.css")))
     names, rows = _drawn_legend(chart)
     head = TITLE + ROW * rows
     high = height(chart) + head + PAD

@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from agentload.report.charts.draw import picture
 from agentload.report.charts.spec import Chart
 from agentload.report.parts import Cell, Check, Document, Table
+from agentload.report.templating import environment
 from agentload.visible import visible
 
 _MARKS: Final = {"ok": "✓", "bad": "✗", "unknown": "–"}
@@ -60,14 +61,10 @@ def escape(words: object) -> str:
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
-        loader=PackageLoader("agentload.report"),
+    made = environment(
         finalize=escape,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701  # Markdown: `finalize` escapes, in Markdown's own way
+        autoescape=False,  # Markdown: `finalize` escapes, in Markdown's own way
     )
     made.filters |= {"table": _table, "picture": _shown, "code": _code, "mark": _mark}
     return made
