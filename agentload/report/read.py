@@ -25,6 +25,7 @@ from agentload.exposition.scrape import Scrape
 from agentload.model.rows import ArmRow, ProbeRow
 from agentload.report import format as say
 from agentload.report.parts import Block, Made, Retrieval, RunFacts, Served, Timeline, Turn
+from agentload.report.sections.view import by_key
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.document import json_text
@@ -127,17 +128,14 @@ def _made(
 
 
 def _servers(view: RunView) -> tuple[Served, ...]:
-    said: dict[str, list[Facts]] = {}
-    for row in view.fingerprints:
-        said.setdefault(row.arm, []).append(json.loads(row.facts))
+    said: dict[str, list[Facts]] = by_key(
+        (row.arm, json.loads(row.facts)) for row in view.fingerprints
+    )
     # An arm may change machines within a run: then its blocks know where it was.
-    on: dict[str, dict[str, None]] = {}
-    for block in view.blocks:
-        if block.machine is not None:
-            on.setdefault(block.arm, {})[block.machine] = None
+    machines = by_key((block.arm, block.machine) for block in view.blocks if block.machine)
     served = []
     for arm in view.arms:
-        machine = ", then ".join(on.get(arm.arm, ())) or arm.machine
+        machine = ", then ".join(dict.fromkeys(machines.get(arm.arm, ()))) or arm.machine
         served.append(_served(arm, machine, said.get(arm.arm, [])))
     return tuple(served)
 

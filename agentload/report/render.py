@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from agentload.errors import UsageError
 from agentload.plugins import Plugins
-from agentload.report.parts import Document, Rollout
+from agentload.report.parts import Document, Files, Rollout
 
 NAMES: Final = ("canary.yaml", "alerts.yaml", "rollback.md")
 MARK: Final = "agentload canary"
@@ -72,7 +72,7 @@ def write(document: Document, folder: Path, *, formats: Sequence[str] = USUAL) -
     return tuple(out)
 
 
-def _files(document: Document, format: str) -> Iterator[tuple[str, str]]:
+def _files(document: Document, format: str) -> Files:
     if format not in formats():
         raise UsageError(f"no format '{format}'", hint=f"any of: {','.join(formats())}")
     yield from _FORMATS.load(format).files(document)

@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -22,7 +22,7 @@ from agentload.report.charts.draw import FILTERS
 from agentload.report.charts.forest import ForestRows, first_group, forest_rows
 from agentload.report.charts.spec import Chart, Lanes
 from agentload.report.labels import slug
-from agentload.report.parts import Cell, Document, Group, Table
+from agentload.report.parts import Cell, Document, Files, Group, Table
 from agentload.visible import visible
 
 MOST_ABREAST: Final = 4
@@ -34,7 +34,7 @@ _INSIDE = re.compile(r", (?=[^\[(]*[\])])")
 _FIGURE = re.compile(r"[~<>≤≥±×]? ?[+−-]?\d")
 
 
-def files(document: Document) -> Iterator[tuple[str, str]]:
+def files(document: Document) -> Files:
     """Yield the page; it needs no other file."""
     yield "decision.html", html(document)
 

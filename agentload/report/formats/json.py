@@ -4,7 +4,7 @@ The verdicts with their raw figures, and how the run was made. Its schema is
 docs/decision.schema.json.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, Literal
 
@@ -16,7 +16,7 @@ from advisor.policy import Policy
 from advisor.steps import Step as Suggestion
 from advisor.verdict import Decision
 from agentload.exposition.likeness import Likeness
-from agentload.report.parts import Answer, Check, Confidence, Document, Made, Rollout, Step
+from agentload.report.parts import Answer, Check, Confidence, Document, Files, Made, Rollout, Step
 
 FORMAT: Final = "agentload-decision/1"
 COMMANDS: Final = {"step": "command", "next_step": "next_command"}
@@ -68,7 +68,7 @@ _SHARED: Final = frozenset(each.name for each in fields(Report)) - {"format", "l
 """What a decision file has as the document has it."""
 
 
-def files(document: Document) -> Iterator[tuple[str, str]]:
+def files(document: Document) -> Files:
     """Yield the decision file."""
     yield "decision.json", json(document)
 

@@ -3,7 +3,6 @@ on GitHub, with its charts as pictures beside it.
 """
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
@@ -11,7 +10,7 @@ from jinja2 import Environment
 
 from agentload.report.charts.draw import picture
 from agentload.report.charts.spec import Chart
-from agentload.report.parts import Cell, Check, Document, Table
+from agentload.report.parts import Cell, Check, Document, Files, Table
 from agentload.report.templating import environment
 from agentload.visible import visible
 
@@ -27,7 +26,7 @@ class Escaped(str):
     __slots__ = ()
 
 
-def files(document: Document) -> Iterator[tuple[str, str]]:
+def files(document: Document) -> Files:
     """Yield the report and the pictures that it shows."""
     yield "decision.md", markdown(document)
     for group in document.groups:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from agentload.report.parts import Document, Step, Table
+from agentload.report.parts import Document, Files, Step, Table
 from agentload.visible import columns, visible
 
 
-def files(document: Document) -> Iterator[tuple[str, str]]:
+def files(document: Document) -> Files:
     """Yield the text as a file."""
     yield "decision.txt", text(document)
 

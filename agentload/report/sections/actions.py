@@ -186,14 +186,13 @@ def suggestions(view: View) -> frozenset[Suggestion]:
     """Return the steps whose commands are to be taken now, without their amounts."""
     if view.decision.kind != "measured":
         return frozenset()
-    needed = [need.step for need in view.needs if need.step is not None]
+    needed: list[Suggestion] = say.present(need.step for need in view.needs)
     return frozenset(without_amount(step)[0] for step in (*needed, *_controls(view)))
 
 
 def _remedy_arms(view: View) -> dict[str, str]:
     """Return what would make arms worth testing again, each with an arm that it is for."""
-    verdicts = (*view.decision.server, *view.decision.classes)
-    return {each.remedy: each.arm for each in verdicts if each.remedy is not None}
+    return {each.remedy: each.arm for each in view.every_verdict if each.remedy is not None}
 
 
 def _cures(view: View) -> Iterator[Step]:

@@ -52,7 +52,7 @@ def server(view: View) -> Table:
     note = [means, _bold(rows), _margin(view), _weights(view), _levels(view)]
     head = ""
     if view.others:
-        saved = saving(view, view.focus)
+        saved = saving(view)
         note.append(f"{saved.because}." if saved.tone != "muted" else "")
         direction = "lower is better" if rows else ""
         if any("↑" in each.name for each in rows):
@@ -93,8 +93,7 @@ def _margin(view: View) -> str:
 def _levels(view: View) -> str:
     """Say at which level the intervals are: by kind, where they differ."""
     latency = [each.relative for each in view.decision.changes if each.workload is None]
-    legs = [verdict.safe.estimate for verdict in view.decision.server]
-    asked = [each for each in legs if each is not None]
+    asked = say.present(verdict.safe.estimate for verdict in view.decision.server)
     of_latency, of_accuracy = (
         f"at {100 * each[0].level:.3g}%" if each else "" for each in (latency, asked)
     )
@@ -228,8 +227,8 @@ def _latencies(view: View, workload: str | None) -> Iterator[ArmsRow]:
     """Yield what the same turns take on every arm, and by how much that differs."""
     means = typical(view, workload)
     for metric, words in METRICS:
-        changes = [view.change(metric, arm, workload) for arm in view.others]
-        floors = [each.floor for each in changes if each is not None and each.floor is not None]
+        changes = view.changes(metric, workload)
+        floors = say.present(each.floor for each in say.present(changes))
         if any(changes):
             reference, *own = _times(view, means.get(metric))
             changed = _changes(view, changes, workload)
@@ -310,7 +309,7 @@ def _first_token(view: View, workload: str | None) -> Iterator[ArmsRow]:
         return
     late: Tone = "bad"
     for part in ("p95", "p50"):
-        figures = [view.figure(f"ttft_ms.{part}", arm, workload) for arm in view.arms]
+        figures = view.figures(f"ttft_ms.{part}", workload)
         if any(figures):
             name = f"TTFT {part} (limit {say.duration(slo.ttft_ms)})"
             yield row(name, [_limited(each, slo.ttft_ms, late) for each in figures])
@@ -342,7 +341,7 @@ def _cost(view: View) -> Iterator[ArmsRow]:
 
 
 def _rate(view: View, words: str, name: str, factors: Mapping[str, float]) -> Iterator[ArmsRow]:
-    figures = [view.figure(name, arm, None) for arm in view.arms]
+    figures = view.figures(name, None)
     if not any(figures):
         return
     values: list[float | None] = []

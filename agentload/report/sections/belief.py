@@ -141,7 +141,7 @@ def _fits(expected: str | None, observed: str | None) -> bool:
 
 def _kernel(view: View) -> Iterator[Check]:
     arms = view.evidence.arms
-    kernels = [arm.kernel for arm in arms if arm.kernel is not None]
+    kernels = say.present(arm.kernel for arm in arms)
     if len(kernels) < len(arms):
         yield doubt("the attention kernel could not be read from every server")
     elif len(set(kernels)) == 1:
@@ -185,17 +185,14 @@ def _pool(view: View) -> Iterator[Check]:
 
 
 def _foreign(view: View) -> Iterator[Check]:
-    counts = [each.foreign_requests for each in view.evidence.health]
-    known = [count for count in counts if count is not None]
-    if known:
-        text = f"{say.plural(sum(known), 'request')} from other clients on the servers"
-        yield objection(text, "open") if any(known) else assurance(text)
+    counts = say.present(each.foreign_requests for each in view.evidence.health)
+    if counts:
+        text = f"{say.plural(sum(counts), 'request')} from other clients on the servers"
+        yield objection(text, "open") if any(counts) else assurance(text)
 
 
 def _pairs(view: View) -> Iterator[Check]:
-    changes = [
-        each for each in view.decision.changes if each.workload is None and each.metric == "turn_ms"
-    ]
+    changes = say.present(view.changes("turn_ms", None))
     if not changes:
         return
     fewest = min(changes, key=lambda each: each.pairs)
@@ -247,7 +244,7 @@ def _void(view: View) -> Iterator[Check]:
 
 def _lag(view: View) -> Iterator[Check]:
     health = view.evidence.health
-    lags = [each.send_lag_p99_ms for each in health if each.send_lag_p99_ms is not None]
+    lags = say.present(each.send_lag_p99_ms for each in health)
     sources = sorted({_STAMPS[each.stamp_source] for each in health if each.stamp_source})
     if not lags:
         return

@@ -71,8 +71,8 @@ def _late_s(view: View) -> float:
 
     By the service level of the policy or of the run, else by the p95 of the reference.
     """
-    levels = [slo for slo in map(view.policy.slo, view.workloads) if slo is not None]
-    agreed = [slo.ttft_ms for slo in levels if slo.ttft_ms is not None]
+    levels = say.present(map(view.policy.slo, view.workloads))
+    agreed = say.present(slo.ttft_ms for slo in levels)
     of_run = level_of_run(view.facts)
     if not levels and of_run is not None and of_run.ttft_ms is not None:
         agreed = [of_run.ttft_ms]

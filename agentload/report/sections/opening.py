@@ -16,7 +16,7 @@ from agentload.report import labels
 from agentload.report.parts import Answer, Listing, Tone
 from agentload.report.sections.arms import need
 from agentload.report.sections.gpus import saving
-from agentload.report.sections.view import View, first
+from agentload.report.sections.view import View, by_key, first
 from agentload.report.sections.wording import reason_in_words
 
 BANNERS: Final[dict[Kind, str]] = {
@@ -24,9 +24,7 @@ BANNERS: Final[dict[Kind, str]] = {
     "emulated": "Emulated: the servers reproduce a published profile over real sockets. "
     "This shows how a decision looks, nothing about your servers.",
     "simulated": "Simulated: computed from a profile; no server was run. "
-    "This shows what the profile "
-    "implies; "
-    "it says nothing about your servers.",
+    "This shows what the profile implies; it says nothing about your servers.",
 }
 
 _SINCE: Final[dict[Word, str]] = {
@@ -86,18 +84,16 @@ def by_workload(view: View) -> str:
     """
     if len(view.workloads) < 2 or view.compares_runs:
         return ""
-    names_of: dict[tuple[str, ...], list[str]] = {}
-    for name in view.workloads:
-        verdicts = view.verdicts(name)
-        arms = (each.arm for each in verdicts if each is not None)
-        names_of.setdefault((_words(verdicts), *arms), []).append(name)
+    verdicts = {name: say.present(view.verdicts(name)) for name in view.workloads}
+    names_of = by_key(
+        ((_words(known), *(each.arm for each in known)), name) for name, known in verdicts.items()
+    )
     parts = [f"{', '.join(names)}: {words}" for (words, *_), names in names_of.items()]
     return " · ".join(parts)
 
 
-def _words(verdicts: Sequence[ArmVerdict | None]) -> str:
+def _words(known: Sequence[ArmVerdict]) -> str:
     """Say the verdicts of a class, each after its arm; one that all arms have is said once."""
-    known = [each for each in verdicts if each is not None]
     found = [f"{each.verdict}{labels.up_to(each.holds_to)}" for each in known]
     if len(set(found)) == 1:
         return found[0]
@@ -200,15 +196,14 @@ def gaps(view: View) -> str:
     Empty where nothing is missing.
     """
     decision, gates = view.decision, view.decision.gates
-    saved = saving(view, view.focus)
+    saved = saving(view)
     seen = {gate.name.replace("_", " ") for gate in gates if gate.status != "not observed"}
     blind = sorted({gate.name.replace("_", " ") for gate in gates} - seen)
     is_timed = any(change.metric == "turn_ms" for change in decision.changes)
-    is_searched = any(each.agents_per_gpu is not None for each in decision.capacity)
     is_saving_known = saved.tone != "muted" or view.compares_runs
     parts = (
         "" if is_timed else "turn latency",
-        "" if is_searched else "agents per GPU",
+        "" if view.has_agents_per_gpu else "agents per GPU",
         "" if is_saving_known else f"GPUs saved ({saved.because})",
         "" if view.evidence.accuracy else "accuracy",
         "" if view.facts.production is not None else "likeness to production (report --against)",
@@ -231,11 +226,11 @@ def answers(view: View) -> tuple[Answer, ...]:
     """
     verdict = view.verdict(view.focus, None)
     if verdict is None:
-        return (saving(view, view.focus),)
+        return (saving(view),)
     speed = _leg(view, "Faster or cheaper?", verdict.pays)
     if view.compares_runs:
         return (speed,)
-    return speed, _leg(view, "As accurate?", verdict.safe), saving(view, view.focus)
+    return speed, _leg(view, "As accurate?", verdict.safe), saving(view)
 
 
 def _leg(view: View, question: str, leg: Leg) -> Answer:

@@ -47,10 +47,9 @@ def tasks(view: View) -> Group | None:
 
 def _table(view: View, workload: str | None) -> Table:
     found = [first(view.decision.tasks, arm=arm, workload=workload) for arm in view.arms]
-    known = [each for each in found if each is not None]
-    columns = ("", *map(labels.arm, view.arms))
     title = f"Tasks of {workload}" if workload else "Tasks, whole server"
-    return table(title, columns, _rows(view, found), say.join(_notes(known), " "))
+    notes = say.join(_notes(say.present(found)), " ")
+    return table(title, ("", *view.columns), _rows(view, found), notes)
 
 
 def _rows(view: View, found: Sequence[TaskFigures | None]) -> Iterator[Sequence[Field]]:
@@ -108,7 +107,7 @@ def _hits(view: View) -> Table:
         for agents, of_arm in sorted(tried.items())
     )
     notes = [HITS, *map(_cliff, view.decision.hit_cliffs)]
-    columns = ("sessions at once", *map(labels.arm, view.arms))
+    columns = ("sessions at once", *view.columns)
     return table("Cache hit rate by sessions at once", columns, rows, say.join(notes, " "))
 
 

@@ -45,7 +45,7 @@ def _run(view: View) -> Lanes:
         title="Blocks and KV pool over time" if lines else "Blocks over time",
         caption=_caption(blocks, lines, preempted),
         x=ChartAxis(label="seconds since the run's start", quantity="seconds", low=0.0),
-        lanes=tuple(map(labels.arm, view.arms)),
+        lanes=view.columns,
         spans=(*played, *preempted),
         traces=tuple(_usage(each, lane[each.arm]) for each in lines),
         height=44.0 if lines else 24.0,

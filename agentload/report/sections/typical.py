@@ -21,8 +21,9 @@ METRICS: Final[tuple[tuple[Metric, str], ...]] = (
     ("ttft_ms", "time to first token"),
     ("tpot_ms", "time per output token"),
 )
-Logs: TypeAlias = Mapping[Metric, tuple[float, float]]
+Means: TypeAlias = tuple[float, float]
 """Mean log of a latency on the reference and on an arm, over the same turns."""
+Logs: TypeAlias = Mapping[Metric, Means]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,7 @@ def _logs(view: View, arm: str, workload: str | None) -> Logs:
         return _class_logs(view, arm, workload)
     weights = dict(shares(view.evidence))
     of_classes = [(weights[name], _class_logs(view, arm, name)) for name in view.workloads]
-    mixed: dict[Metric, tuple[float, float]] = {}
+    mixed: dict[Metric, Means] = {}
     for metric, _ in METRICS:
         portions, means = [], []
         for share, logs in of_classes:
@@ -94,7 +95,7 @@ def _class_logs(view: View, arm: str, workload: str) -> Logs:
     theirs = view.evidence.calls(workload, arm)
     if ours is None or theirs is None:
         return {}
-    logs: dict[Metric, tuple[float, float]] = {}
+    logs: dict[Metric, Means] = {}
     for metric, _ in METRICS:
         times, pair = shared_times(ours, theirs, metric)
         pairs, index = np.unique(pair, return_inverse=True)
