@@ -318,7 +318,7 @@ def _usage(intake: Intake, node: _Node, said: Sequence[ContextPiece]) -> CallUsa
     if not usage:
         intake.notes.meet(node.place, "an answer without usage")
     output = usage.get("output_tokens")
-    length = sum(piece.tokens for piece in said)
+    length = chat.total(said)
     if output is not None and output < length // 2:
         intake.notes.estimate(
             "output tokens of a call: estimated from its answer, since the log has only "

@@ -66,7 +66,7 @@ def sessions(intake: Intake, *, block: Positive = 16, grid: Grid = "keep") -> It
 def _calls(intake: Intake, numbering: Numbering) -> Iterator[SizedCall]:
     for number, (place, line) in enumerate(intake.records(_Line)):
         at_s = line.arrival_time_ns / 1e9
-        session = str(number) if line.session_id is None else f"+{line.session_id}"
+        session = requests.session_name(line.session_id, str(number))
         delay_s: float | None = None
         for call in _asked(line):
             if call.input_tok_ids and len(call.input_tok_ids) != call.input_toks:

@@ -98,7 +98,7 @@ def sessions(
 def _calls(intake: Intake, block: int, history: History) -> Iterator[_Call]:
     last_s: dict[str, float] = {}
     for number, (place, line) in enumerate(intake.records(_Line)):
-        session = str(number) if line.session_id is None else f"+{line.session_id}"
+        session = requests.session_name(line.session_id, str(number))
         call = _Call(
             session=session,
             at_s=(line.timestamp or 0.0) / 1000,

@@ -201,9 +201,9 @@ def _one(
     if timing.sent_s is None:
         intake.notes.estimate("time of a request: not in the source")
     named = next((str(record[name]) for name in _SESSIONS if record.get(name)), None)
-    # "+": an id of the log is never one of the names made here, such as "#0" and "c0"
+    session = requests.session_name(named, "") or continuations.session(context)
     return SpokenCall(
-        session=f"+{named}" if named else continuations.session(context),
+        session=session,
         at_s=timing.sent_s or 0.0,
         place=place,
         timing=timing,

@@ -116,7 +116,7 @@ def _filed(intake: Intake, path: Path) -> AgentTranscript:
     first = islice(records(path, Record, ImportNotes("lenient")), 3)
     times = [fields.stamp(record) for _, record in first]
     return _transcript(
-        read=lambda: list(transcripts.entries(intake, records(path, Record, intake.notes))),
+        read=partial(transcripts.entries_of_file, intake, path),
         key=key,
         agent=path.parent.parent.name,
         began_s=min((at_s for at_s in times if at_s is not None), default=0.0),

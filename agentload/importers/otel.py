@@ -117,7 +117,7 @@ def _rows(intake: Intake, names: Mapping[str, str]) -> Iterator[_Row]:
                 intake.notes.skip(place, "a span without an id or a time")
                 continue
             row = _Row(
-                session=f"+{names[span.trace]}" if span.trace in names else span.trace,
+                session=requests.session_name(names.get(span.trace), span.trace),
                 at_s=span.start_s,
                 place=place,
                 id=span.id,

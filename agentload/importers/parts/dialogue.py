@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from agentload.importers.parts.chat import ContextPiece, apportion
+from agentload.importers.parts.chat import ContextPiece, apportion, total
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.reuse import Trail
 from agentload.model.trace import Recorded, Role, Session, Turn, TurnRef, Wait
@@ -95,7 +95,7 @@ class Dialogue:
         is_whole = self._before is None
         same = self._sent if is_whole else 0
         tokens = self._sent_tokens if is_whole else 0
-        spare = prompt - tokens - _tokens(self._context[same:])
+        spare = prompt - tokens - total(self._context[same:])
         if spare > 0:
             self.add([ContextPiece(role="user", tokens=spare, key=key)])
         else:
@@ -124,7 +124,7 @@ class Dialogue:
         output = usage.output
         if output is None:
             self.intake.notes.estimate("output tokens of a call: estimated from its answer")
-            output = _tokens(answer)
+            output = total(answer)
         if usage.prompt is None:
             self.intake.notes.estimate("prompt tokens of a call: estimated from its messages")
         before_s = self.ready_s if self.turns else self.spawned_s
@@ -194,19 +194,19 @@ class Dialogue:
             self._has_led = True
             base = self._unshown(self.lead, prompt)
             news = self._context
-            tokens = _tokens(base)
+            tokens = total(base)
             prompt = None if base else prompt
         if prompt is not None:
             least = sum(piece.tokens if piece.pixels else 1 for piece in news)
             if prompt - tokens < least:
                 self.intake.notes.meet(place, _SHRANK)
                 whole = self._context[:same] if base is None else base
-                cached = usage.cached or prompt - _tokens(news)
+                cached = usage.cached or prompt - total(news)
                 base = _cut(whole, min(prompt - least, cached))
-                tokens = _tokens(base)
+                tokens = total(base)
             news = self._fitted(news, prompt - tokens)
             self._remember(news)
-        tokens += _tokens(news)
+        tokens += total(news)
         if base is None:
             self._context[same:] = news
             return same, tokens
@@ -223,11 +223,11 @@ class Dialogue:
             return None, self._sent, self._sent_tokens
         same = common_start(_names(self._before), _names(self._context))
         base = self._before[:same]
-        return base, same, _tokens(base)
+        return base, same, total(base)
 
     def _unshown(self, lead: str, prompt: int) -> list[ContextPiece]:
         """Return the system prompt and tools that the source does not show, if there are any."""
-        tokens = max(0, prompt - _tokens(self._context))
+        tokens = max(0, prompt - total(self._context))
         if not tokens:
             return []
         self.intake.notes.estimate(
@@ -318,10 +318,6 @@ def _asked(added: Sequence[ContextPiece]) -> Wait | None:
     if "tool" in roles:
         return "tool"
     return "user" if {"user", "image"} & roles else None
-
-
-def _tokens(pieces: Iterable[ContextPiece]) -> int:
-    return sum(piece.tokens for piece in pieces)
 
 
 def _cut(base: Sequence[ContextPiece], tokens: int) -> list[ContextPiece]:

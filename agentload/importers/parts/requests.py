@@ -28,6 +28,14 @@ _SPREAD: Final = 0x9E3779B97F4A7C15
 """Odd, and far from a power of two: each message changes all bits of a chain of messages."""
 
 
+def session_name(named: object, otherwise: str) -> str:
+    """Return the session of a call: the log's own *named*, which meets no name that is made here.
+
+    Where the log names none, it is *otherwise*.
+    """
+    return otherwise if named is None else f"+{named}"
+
+
 class SizedCall(msgspec.Struct, kw_only=True):
     """One call of a log that has lengths, and perhaps the ids of blocks."""
 
