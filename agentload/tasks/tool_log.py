@@ -7,7 +7,7 @@ from typing import Final
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import Grade, Item
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import fitting, prompt_hiding, room
+from agentload.tasks.parts.draw import HiddenLines, fitting
 from agentload.tasks.parts.grading import grade_match
 
 OUTPUT_TOKENS: Final = 64
@@ -31,21 +31,20 @@ def generate(
 ) -> Item:
     """Write a log and ask for the call at a depth."""
     ((call, wanted),) = _drawn(rng, 1)
-    asked = _line(rng, call, wanted)
-    after = _AFTER.format(call=call)
-    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, asked))
+    hidden = HiddenLines(
+        before=_BEFORE,
+        lines=(_line(rng, call, wanted),),
+        after=_AFTER.format(call=call),
+        output_tokens=OUTPUT_TOKENS,
+    )
     sample_rng = Random(0)
     sample = [_line(sample_rng, *each) for each in _drawn(sample_rng, 32)]
-    count = fitting(tokenizer, left, sample)
+    count = fitting(tokenizer, hidden.room(tokenizer, context), sample)
     log: list[str] = []
     for other, result in _drawn(rng, count):
         if other != call and result != wanted:
             log.append(_line(rng, other, result))
-    return Item(
-        messages=prompt_hiding(asked, among=log, depth=depth, before=_BEFORE, after=after),
-        wanted=(wanted,),
-        output_tokens=OUTPUT_TOKENS,
-    )
+    return hidden.item(log, depth=depth, wanted=wanted)
 
 
 def grade(answer: str, item: Item) -> Grade:
