@@ -97,11 +97,11 @@ def _made(
     traces = [row.trace_name] if row.trace_name else []
     if isinstance(study, Replay):
         traces = [each.path for each in study.traces]
-    query = (
-        "SELECT CASE WHEN contains(session, '/') THEN split_part(session, '/', 1) ELSE '' END "
-        "AS of, count(DISTINCT session) "
-    )
-    query += "FROM attempts WHERE run_id = ? GROUP BY of"
+    query = """
+        SELECT CASE WHEN contains(session, '/') THEN split_part(session, '/', 1) ELSE '' END AS of,
+            count(DISTINCT session)
+        FROM attempts WHERE run_id = ? GROUP BY of
+    """
     sessions = dict(connection.execute(query, [view.name]).fetchall())
     created = None
     if row.created_ns:  # a simulation has no date: two equal simulations are one run
@@ -179,60 +179,40 @@ def _blocks(played: Sequence[PlayedBlock]) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-_WHOLE: Final = """
-    FROM (
+_SESSION: Final = """
+    WITH whole AS (
         SELECT a.* FROM attempts AS a JOIN plays AS p ON (p.leg, p.arm, p.pair) = (a.leg, a.arm,
             a.pair)
             AND a.released_ns BETWEEN p.started_ns AND p.ended_ns
         WHERE a.run_id = $run AND NOT a.prime AND a.retry_of IS NULL
+    ), shown AS (
+        SELECT pair, session FROM whole
+        GROUP BY pair, session HAVING bool_and(done_ns IS NOT NULL)
+        ORDER BY count(DISTINCT arm) DESC, least(count(*) / count(DISTINCT arm), $most) DESC,
+            sum(done_ns - released_ns) DESC, pair, session
+        LIMIT 1
+    ), since_due AS (
+        SELECT *, first_value(due_ns) OVER (PARTITION BY arm ORDER BY turn) AS first_due_ns
+        FROM whole JOIN shown USING (pair, session)
     )
+    SELECT arm, turn, status, prompt_tokens, cached_tokens, output_tokens,
+        (due_ns - first_due_ns) / 1e9 AS due_s,
+        (released_ns - first_due_ns) / 1e9 AS released_s,
+        (coalesce(first_ns, done_ns) - first_due_ns) / 1e9 AS first_s,
+        (done_ns - first_due_ns) / 1e9 AS done_s
+    FROM since_due ORDER BY arm, turn
 """
+"""The session to show: finished by most arms, with the most turns a chart can show, the longest."""
 
 
 def _session(
     connection: duckdb.DuckDBPyConnection, run: str, played: Sequence[PlayedBlock]
 ) -> tuple[Turn, ...]:
-    """Read the session to show: finished by most arms, with the most turns a chart can show.
-
-    Of equal ones the longest.
-    """
-    pick = f"""
-        SELECT pair, session, count(*) AS turns, sum(done_ns - released_ns) AS busy,
-            count(DISTINCT arm) AS arms {_WHOLE}
-        GROUP BY ALL HAVING bool_and(done_ns IS NOT NULL)
-        ORDER BY arms DESC, least(turns / arms, $most) DESC, busy DESC, pair, session LIMIT 1
-    """
-    query = f"""
-        SELECT arm, turn, due_ns, released_ns, coalesce(first_ns, done_ns), done_ns, status,
-            prompt_tokens, cached_tokens, output_tokens
-        {_WHOLE} WHERE pair = $pair AND session = $session ORDER BY arm, turn
-    """
+    """Read the turns of the session to show, arm by arm; none without a finished session."""
     with plays_table(connection, played):
-        most = f"SELECT pair, session FROM ({pick})"  # noqa: S608  # the same
-        row = connection.execute(most, {"run": run, "most": TURNS}).fetchone()
-        if row is None:
-            return ()
-        rows = connection.execute(query, {"run": run, "pair": row[0], "session": row[1]}).fetchall()
-    turns = []
-    began: dict[str, int] = {}
-    for arm, turn, *instants, status, prompt, cached, output in rows:
-        start = began.setdefault(arm, instants[0])
-        due_s, released_s, first_s, done_s = ((at - start) / SECOND for at in instants)
-        turns.append(
-            Turn(
-                arm=arm,
-                turn=turn,
-                due_s=due_s,
-                released_s=released_s,
-                first_s=first_s,
-                done_s=done_s,
-                status=status,
-                prompt_tokens=prompt,
-                cached_tokens=cached,
-                output_tokens=output,
-            )
-        )
-    return tuple(turns)
+        found = connection.execute(_SESSION, {"run": run, "most": TURNS})
+        names = [column[0] for column in found.description]
+        return tuple(Turn(**dict(zip(names, row, strict=True))) for row in found.fetchall())
 
 
 def _timelines(connection: duckdb.DuckDBPyConnection, view: RunView) -> tuple[Timeline, ...]:

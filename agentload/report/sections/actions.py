@@ -17,7 +17,6 @@ from agentload.report.commands import on_own_servers, silent_options, well_known
 from agentload.report.parts import Step
 from agentload.report.sections.canary import CANARY_HOURS, rollout
 from agentload.report.sections.view import View
-from agentload.study.parts import Slo
 
 
 def do_now(view: View) -> tuple[Step, ...]:
@@ -86,19 +85,11 @@ def _steps(view: View) -> Iterator[Step]:
 
 def _measuring(view: View) -> Iterator[Step]:
     """Yield how to decide on real servers, and what these need before."""
-    level = view.policy.slo(None)
-    limits = None
-    if level is not None:
-        limits = Slo(ttft_ms=level.ttft_ms, tpot_ms=level.tpot_ms, turn_ms=level.turn_ms)
-    peak = view.evidence.deployment.peak_agents
     first_played = next((each.arm for each in view.facts.made.servers), view.reference)
-    described, decided, minutes = on_own_servers(
+    commands = on_own_servers(
         view.facts,
-        slo=limits,
-        agents=peak,
-        decide_by=view.policy.decide_by,
-        min_change=view.policy.min_change,
-        accuracy_margin=view.policy.accuracy_margin,
+        view.policy,
+        agents=view.evidence.deployment.peak_agents,
         reference=None if view.reference == first_played else view.reference,
     )
     written = well_known_arms(view.facts)
@@ -110,16 +101,16 @@ def _measuring(view: View) -> Iterator[Step]:
         f"This run was {view.decision.kind}, so measure before you act. Write endpoints.yaml and "
         f"set the URLs of your servers in it{rest} (a minute)."
     )
-    yield Step(text=write, command=described)
+    yield Step(text=write, command=commands.described)
     for need in view.needs:
         if isinstance(need.step, Calibrate):
             text = view.typeset(f"{say.capital(need.what)}.")
             yield Step(text=text, command=view.command(need.step))
     decide = "Play the benchmark on them (--dry-run says what that takes)."
-    if minutes is not None:
-        most = say.minutes(minutes)
+    if commands.minutes is not None:
+        most = say.minutes(commands.minutes)
         decide = f"Decide on them, in {most} at most (--dry-run says what that settles)."
-    yield Step(text=decide, command=decided)
+    yield Step(text=decide, command=commands.decided)
 
 
 def _decided(view: View) -> Iterator[Step]:
