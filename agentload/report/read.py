@@ -215,41 +215,36 @@ def _session(
         return tuple(Turn(**dict(zip(names, row, strict=True))) for row in found.fetchall())
 
 
+_TIMELINES: Final = """
+    SELECT arm, (wall_ns - $origin_ns) / 1e9 AS second,
+        max(value) FILTER (name = 'kv_usage') AS kv_usage,
+        sum(value) FILTER (name = 'preemptions') AS preemptions,
+        sum(value) FILTER (name = 'running') AS running
+    FROM readings WHERE run_id = $run AND name IN ('kv_usage', 'preemptions', 'running')
+    GROUP BY arm, second HAVING kv_usage IS NOT NULL ORDER BY arm, second
+"""
+"""Legs have a monotonic clock each; the wall clock says how far apart they are. A server of several
+engines reports each: the pool is as full as its fullest part, preemptions add up.
+"""
+
+
 def _timelines(connection: duckdb.DuckDBPyConnection, view: RunView) -> tuple[Timeline, ...]:
-    # Legs have a monotonic clock each; the wall clock says how far apart they are.
-    query = """
-        SELECT arm, name, (wall_ns - $origin_ns) / 1e9 AS second, value FROM readings
-        WHERE run_id = $run AND name IN ('kv_usage', 'preemptions', 'running')
-        ORDER BY arm, second
-    """
     origin_ns = view.legs[0].wall_ns if view.legs else 0
-    by_arm: dict[str, dict[str, dict[float, float]]] = {}
-    rows = connection.execute(query, {"run": view.name, "origin_ns": origin_ns}).fetchall()
-    for arm, name, second, value in rows:
-        # A server of several engines reports each: the pool
-        # is as full as its fullest part, preemptions add up.
-        readings = by_arm.setdefault(arm, {}).setdefault(name, {})
-        before = readings.get(second, 0.0)
-        readings[second] = max(before, value) if name == "kv_usage" else before + value
-    return tuple(_timeline(arm, names) for arm, names in by_arm.items() if "kv_usage" in names)
+    rows = connection.execute(_TIMELINES, {"run": view.name, "origin_ns": origin_ns}).fetchall()
+    by_arm = by_key((arm, sample) for arm, *sample in rows)
+    return tuple(_timeline(arm, samples) for arm, samples in by_arm.items())
 
 
-def _timeline(arm: str, readings: Mapping[str, Mapping[float, float]]) -> Timeline:
-    usage = readings["kv_usage"]
-    seconds = tuple(usage)
-    preemptions: tuple[float, ...] = ()
-    counts = readings.get("preemptions", {})
-    if counts and all(second in counts for second in seconds):
-        preemptions = _increments(counts[second] for second in seconds)
-    running: tuple[float, ...] = ()
-    if "running" in readings:
-        running = tuple(readings["running"].get(second, 0.0) for second in seconds)
+def _timeline(arm: str, samples: Sequence[Sequence[float | None]]) -> Timeline:
+    """Return an arm's samples as series; one that the server does not report is empty."""
+    seconds, usage, preemptions, running = zip(*samples, strict=True)
+    says_running = any(each is not None for each in running)
     return Timeline(
         arm=arm,
         seconds=seconds,
-        kv_usage=tuple(usage.values()),
-        preemptions=preemptions,
-        running=running,
+        kv_usage=usage,
+        preemptions=() if None in preemptions else _increments(preemptions),
+        running=tuple(each or 0.0 for each in running) if says_running else (),
     )
 
 
