@@ -5,13 +5,12 @@ That is how it was made, what its servers reported, and series for charts.
 
 import hashlib
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import duckdb
 
@@ -35,6 +34,7 @@ from agentload.study.stored import parse_stored
 from agentload.verdict.looks import speed_looks
 from agentload.verdict.policy import DECISION, Setting
 
+T = TypeVar("T")
 SECOND: Final = 1_000_000_000
 _UNDER: Final = {"driver": "driver", "cuda": "CUDA"}
 """What a server says of its machine, and what it is called."""
@@ -210,9 +210,7 @@ def _session(
 ) -> tuple[Turn, ...]:
     """Read the turns of the session to show, arm by arm; none without a finished session."""
     with plays_table(connection, played):
-        found = connection.execute(_SESSION, {"run": run, "most": TURNS})
-        names = [column[0] for column in found.description]
-        return tuple(Turn(**dict(zip(names, row, strict=True))) for row in found.fetchall())
+        return _records(connection.execute(_SESSION, {"run": run, "most": TURNS}), Turn)
 
 
 _TIMELINES: Final = """
@@ -264,26 +262,27 @@ def _increments(counts: Iterable[float]) -> tuple[float, ...]:
     return tuple(out)
 
 
-def _retrieval(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Retrieval, ...]:
-    query = """
-        SELECT arm, task, context_tokens, round(10 * depth) / 10 AS tenth, count_if("right"),
-            count(*)
-        FROM graded WHERE run_id = ? AND depth IS NOT NULL AND "right" IS NOT NULL
-        GROUP BY ALL ORDER BY ALL
-    """
-    rows = connection.execute(query, [run]).fetchall()
-    lengths = {row[2] for row in rows}
-    cells: dict[tuple[str, str, float, float], tuple[int, int]] = {}
-    for arm, task, length, depth, right, items in rows:
-        column = float(length)
-        if len(lengths) > LENGTHS:
-            column = float(2 ** round(math.log2(length)))
-        before_right, before_items = cells.get((arm, task, column, depth), (0, 0))
-        cells[arm, task, column, depth] = (before_right + right, before_items + items)
-    return tuple(
-        Retrieval(arm=arm, task=task, context_tokens=length, depth=depth, right=right, items=items)
-        for (arm, task, length, depth), (right, items) in cells.items()
+_RETRIEVAL: Final = """
+    WITH answered AS (
+        SELECT arm, task, context_tokens AS length, round(10 * depth) / 10 AS tenth, "right"
+        FROM graded WHERE run_id = $run AND depth IS NOT NULL AND "right" IS NOT NULL
     )
+    SELECT arm, task, tenth AS depth, count_if("right") AS right, count(*) AS items,
+        CASE WHEN (SELECT count(DISTINCT length) FROM answered) > $most
+            THEN 2.0 ** round(log2(length)) ELSE length::DOUBLE END AS context_tokens
+    FROM answered
+    GROUP BY arm, task, depth, context_tokens ORDER BY arm, task, min(length), depth
+"""
+
+
+def _retrieval(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Retrieval, ...]:
+    return _records(connection.execute(_RETRIEVAL, {"run": run, "most": LENGTHS}), Retrieval)
+
+
+def _records(found: duckdb.DuckDBPyConnection, kind: Callable[..., T]) -> tuple[T, ...]:
+    """Return the rows of a query as records, whose fields are its columns."""
+    names = [column[0] for column in found.description]
+    return tuple(kind(**dict(zip(names, row, strict=True))) for row in found.fetchall())
 
 
 def origin(source: Mapping[str, Any], sessions: Mapping[str, int]) -> str | None:
