@@ -10,7 +10,7 @@ from typing import Final
 from advisor.evidence import Screened
 from advisor.rules.screened_answers import screening_text, worth_asking
 from advisor.statistics.screen import Screening, screening
-from agentload.cli._print import ABSENT, length, print_json, print_table, table
+from agentload.cli._print import ABSENT, figure, length, print_json, print_table, table
 from agentload.evidence.grades import ArmTotal, Evaluation
 from agentload.evidence.screen import scored_prompts, screen
 from agentload.evidence.view import run_view
@@ -181,7 +181,7 @@ def _print_lengths(found: tuple[Screening, ...], reference: str) -> None:
             str(at.prompts),
             f"{at.times:.1f}",
             f"{at.agreement:.0%}",
-            ABSENT if at.p is None else f"{at.p:.3f}",
+            figure(at.p, ".3f"),
         )
         for each in found
         for at in each.lengths

@@ -195,6 +195,7 @@ def _relative(requests: Sequence[_Request], length: float) -> Iterator[_Request]
 def _add(
     intake: Intake, thread: _Thread, request: _Request, growth: PromptTree, place: str
 ) -> bool:
+    """Add a request to its thread; return whether it is one, with a length and readable ids."""
     if request.type not in {"n", "s"}:
         intake.notes.meet(place, "a request of an unknown type")
         return False
@@ -295,16 +296,15 @@ def _pause(
     """Return what a call waited for, and how long."""
     request = thread.calls[number].request
     wait: Wait = _wait(request)
-    if number and request.think_time is not None and not joined:
-        wait_s = request.think_time
-    elif number:
-        answered_s = thread.calls[number - 1].end_s
-        joined_s = [child.ends_s for child in joined]
-        wait_s = request.t - max([answered_s, *joined_s])
-    elif thread.spawned_by is None:
-        return None, 0.0
-    else:
+    if not number:
+        if thread.spawned_by is None:
+            return None, 0.0
         spawner = parent.calls[thread.spawned_by]
         wait = "user" if spawner.request.stop == "end_turn" else "tool"
         wait_s = thread.begins_s - spawner.end_s + request.t
+    elif request.think_time is not None and not joined:
+        wait_s = request.think_time
+    else:
+        answered_s = thread.calls[number - 1].end_s
+        wait_s = request.t - max([answered_s, *(child.ends_s for child in joined)])
     return wait, round(max(0.0, wait_s), 3)

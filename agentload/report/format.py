@@ -25,6 +25,7 @@ _ENDS: Final = re.compile(r"\[([^\[\],]+?)%?, ([^\[\],]+?)%?\]")
 _RAISED: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 T = TypeVar("T")
+Shown = TypeVar("Shown")
 PrintNumber: TypeAlias = Callable[[float, int], str]
 Ends: TypeAlias = tuple[float, float | None, float | None]
 """A value and the ends of its interval."""
@@ -334,8 +335,10 @@ def present(values: Iterable[T | None]) -> list[T]:
     return [value for value in values if value is not None]
 
 
-def where_known(values: Iterable[T | None], show: Callable[[T], str]) -> tuple[str | None, ...]:
-    """Print each value that is known; None stays."""
+def where_known(
+    values: Iterable[T | None], show: Callable[[T], Shown | None]
+) -> tuple[Shown | None, ...]:
+    """Return what is shown of each value that is known; None stays."""
     return tuple(None if each is None else show(each) for each in values)
 
 

@@ -23,17 +23,18 @@ _BYTES_PER_TOKEN: Final = 4
 
 def common_ids(before: Sequence[int], now: Sequence[int]) -> int:
     """Count the leading ids that two sequences have in common."""
-    low = 0
-    high = min(len(before), len(now))
-    if _start(before, high) == _start(now, high):
-        return high
-    while low < high - 1:  # equal up to low, different somewhere before high
-        middle = (low + high) // 2
-        if before[low:middle] == now[low:middle]:
-            low = middle
+    equal = 0
+    differ = min(len(before), len(now))
+    if _start(before, differ) == _start(now, differ):
+        return differ
+    # Both are equal up to `equal`, and differ somewhere before `differ`.
+    while equal < differ - 1:
+        middle = (equal + differ) // 2
+        if before[equal:middle] == now[equal:middle]:
+            equal = middle
         else:
-            high = middle
-    return low
+            differ = middle
+    return equal
 
 
 def _start(ids: Sequence[int], count: int) -> Sequence[int]:
@@ -152,8 +153,8 @@ class PromptTree:
         if parent is not None:
             # A prompt that continues at another's end has
             # all of it, including its partial last block.
-            goes_on = common == len(parent.ids) and tokens >= parent.end
-            start = parent.end if goes_on else common * self._block
+            has_all = common == len(parent.ids) and tokens >= parent.end
+            start = parent.end if has_all else common * self._block
             parent.cut(start)
         prompt = BlockPrompt(parent=parent, start=start, end=tokens, ids=full)
         for found in full[common:]:

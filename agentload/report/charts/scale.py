@@ -68,24 +68,15 @@ def fit(
         return Scale(axis=axis, low=low, high=high, start=start, end=end, step=low)
     low, high = _reach(axis, [value for value in values if math.isfinite(value)])
     unit = _unit(axis, high)
-    quarter = (high - low) / 4
-    step = unit * round_step(quarter / unit)
+    step = unit * round_step((high - low) / 4 / unit)
     if axis.whole:
         step = max(step, 1.0)
     edge = EDGE * (high - low)
-    open_low = low - edge
-    open_high = high + edge
-    if ends == "ticks":
-        open_low = math.floor(low / step + 1e-9) * step
-        open_high = math.ceil(high / step - 1e-9) * step
-    return Scale(
-        axis=axis,
-        low=open_low if axis.low is None else low,
-        high=open_high if axis.high is None else high,
-        start=start,
-        end=end,
-        step=step,
-    )
+    if axis.low is None:
+        low = math.floor(low / step + 1e-9) * step if ends == "ticks" else low - edge
+    if axis.high is None:
+        high = math.ceil(high / step - 1e-9) * step if ends == "ticks" else high + edge
+    return Scale(axis=axis, low=low, high=high, start=start, end=end, step=step)
 
 
 def _unit(axis: ChartAxis, high: float) -> int:

@@ -54,9 +54,9 @@ def _is_to_follow_up(view: View, each: Finding) -> bool:
         pattern = screening(rows, alpha=view.policy.alpha).pattern
         stands_out = pattern in ("step", "grows", "uniform")
         return stands_out and verdict.safe.state not in ("yes", "equal")
+    lengths = {*getattr(each.next_step, "lengths", ())}
     asked = [need.step for need in verdict.needs if isinstance(need.step, Questions)]
-    lengths = getattr(each.next_step, "lengths", ())
-    return not any({*lengths} <= {*step.lengths} for step in asked)
+    return not any(lengths <= {*step.lengths} for step in asked)
 
 
 def _steps(view: View) -> Iterator[Step]:

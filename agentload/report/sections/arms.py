@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from advisor.estimate import Estimate
 from advisor.legs.speed import INDIFFERENT, UNJUDGED
 from advisor.steps import Again
 from advisor.verdict import ArmVerdict, Change, Decision, Figure, Need
@@ -92,15 +93,19 @@ def _margin(view: View) -> str:
 
 def _levels(view: View) -> str:
     """Say at which level the intervals are: by kind, where they differ."""
-    latency = [each.relative for each in view.decision.changes if each.workload is None]
-    asked = say.present(verdict.safe.estimate for verdict in view.decision.server)
-    of_latency, of_accuracy = (
-        f"at {100 * each[0].level:.3g}%" if each else "" for each in (latency, asked)
-    )
-    if not of_latency or not of_accuracy or of_latency == of_accuracy:
-        level = of_latency or of_accuracy
-        return f"Intervals are {level}." if level else ""
-    return f"Intervals are of latency {of_latency} and of accuracy {of_accuracy}."
+    changes = (each.relative for each in view.decision.changes if each.workload is None)
+    of_latency = _level(changes)
+    of_accuracy = _level(verdict.safe.estimate for verdict in view.decision.server)
+    if of_latency and of_accuracy and of_latency != of_accuracy:
+        return f"Intervals are of latency {of_latency} and of accuracy {of_accuracy}."
+    level = of_latency or of_accuracy
+    return f"Intervals are {level}." if level else ""
+
+
+def _level(intervals: Iterable[Estimate | None]) -> str:
+    """Return the level of the first interval: `at 95%`; empty without one."""
+    known = say.present(intervals)
+    return f"at {100 * known[0].level:.3g}%" if known else ""
 
 
 def criteria(view: View) -> Table:
@@ -186,9 +191,9 @@ def classes(view: View) -> Table:
 
 def _wanted(verdict: ArmVerdict) -> dict[str, Need]:
     """Return what is missing to settle a verdict, the first of each kind whose cost is known."""
-    wanted: dict[str, Need] = {}
     if verdict.verdict != "test further":
-        return wanted
+        return {}
+    wanted: dict[str, Need] = {}
     for each in verdict.needs:
         if labels.cost(each) and not isinstance(each.step, Again):
             wanted.setdefault(labels.noun(each), each)
@@ -254,7 +259,7 @@ def _times(view: View, found: Typical | None) -> tuple[Cell, ...]:
 def _uncompared(view: View, words: str, workload: str) -> ArmsRow:
     """Say of a class that was not compared why: its calls failed, or too few ended well."""
     of_arms = []
-    for arm in (view.reference, *view.others):
+    for arm in view.arms:
         calls = view.evidence.calls(workload, arm)
         if calls is None:
             of_arms.append(ArmCells(ABSENT, ABSENT))
@@ -295,8 +300,9 @@ def _changes(view: View, changes: Sequence[Change | None], workload: str | None)
             is_chosen = workload is None and arm == view.decision.choice.arm
             yield Cell(text=text, tone="strong" if is_chosen else "plain")
         else:
-            surprises = each.relative.is_above(0.0) or each.relative.is_below(0.0)
-            yield in_grey(f"{text}, within noise" if surprises else text)
+            # An interval around zero says by itself that there is no change.
+            excludes_zero = each.relative.is_above(0.0) or each.relative.is_below(0.0)
+            yield in_grey(f"{text}, within noise" if excludes_zero else text)
 
 
 def _first_token(view: View, workload: str | None) -> Iterator[ArmsRow]:
@@ -344,17 +350,17 @@ def _rate(view: View, words: str, name: str, factors: Mapping[str, float]) -> It
     figures = view.figures(name, None)
     if not any(figures):
         return
-    values: list[float | None] = []
-    for figure in figures:
-        value = None
-        if figure is not None:
-            value = figure.estimate.value * factors[figure.arm]
-        values.append(value)
+    values: list[float | None] = [
+        None if each is None else each.estimate.value * factors[each.arm] for each in figures
+    ]
+    reference, *own = values
     changes: list[Printed] = []
-    for arm, value in zip(view.others, values[1:], strict=True):
-        change = _quotient(values[0], value)
-        is_valid = view.has_valid_timings(arm, None)
-        changes.append(in_grey(f"{change}, not valid") if change and not is_valid else change)
+    for arm, value in zip(view.others, own, strict=True):
+        change = _quotient(reference, value)
+        if change and not view.has_valid_timings(arm, None):
+            changes.append(in_grey(f"{change}, not valid"))
+        else:
+            changes.append(change)
     yield row(words, say.numbers(values), changes=changes)
 
 
@@ -366,7 +372,7 @@ def _quotient(before: float | None, after: float | None) -> str:
 
 def _agents(view: View, workload: str | None) -> Iterator[ArmsRow]:
     found = [view.capacity(arm, workload) for arm in view.arms]
-    carried = [None if each is None else agents(view, each) for each in found]
+    carried = say.where_known(found, lambda each: agents(view, each))
     if any(each is not None for each in carried):
         changes = [_more_agents(each) for each in view.verdicts(workload)]
         yield row(AGENTS, carried, changes=changes)
@@ -389,7 +395,7 @@ def _pool(view: View) -> Iterator[ArmsRow]:
     yield from _pool_tokens(view)
     shares = say.where_known(seen, lambda each: say.percent(each.pool_filled_share))
     yield row("time with the KV pool full", shares)
-    hits = [None if each is None else each.hit_rate for each in seen]
+    hits = say.where_known(seen, lambda each: each.hit_rate)
     if any(each is not None for each in hits):
         yield row("cache hit rate ↑", list(map(_hits, hits)))
 
@@ -413,7 +419,7 @@ def _hits(rate: float | None) -> Cell | str:
 def _gpus(view: View) -> Iterator[ArmsRow]:
     """Yield the GPUs of every arm at the peak, with those that the others save."""
     found = [view.capacity(arm) for arm in view.arms]
-    needed = [None if each is None else each.gpus_at_peak for each in found]
+    needed = say.where_known(found, lambda each: each.gpus_at_peak)
     if any(needed):
         changes = [fewer_at_peak(view, arm) for arm in view.others]
         yield row(f"GPUs{at_peak(view)}", say.where_known(needed, count), changes=changes)

@@ -196,17 +196,17 @@ def _pairs(view: View) -> Iterator[Check]:
     if not changes:
         return
     fewest = min(changes, key=lambda each: each.pairs)
-    distinct, calls = _distinct(view)
     played = say.plural(fewest.pairs, "block pair")
-    called = say.plural(fewest.calls, "call")
-    pairs = f"{played} and {called} per arm"
-    is_few = fewest.pairs < FEW_PAIRS
+    pairs = f"{played} and {say.plural(fewest.calls, 'call')} per arm"
+    distinct, calls = _distinct(view)
     if calls > REPEATED * distinct:
         times = f"each played {round(calls / distinct, 1):g} times"
         again = f"only {say.plural(distinct, 'distinct turn')}{_of_trace(view, calls, times)}"
         yield doubt(f"{pairs}, {again}", "likely")
+    elif fewest.pairs < FEW_PAIRS:
+        yield doubt(f"only {pairs}", "likely")
     else:
-        yield doubt(f"only {pairs}", "likely") if is_few else assurance(pairs)
+        yield assurance(pairs)
 
 
 def _of_trace(view: View, calls: int, times: str) -> str:
@@ -248,10 +248,13 @@ def _lag(view: View) -> Iterator[Check]:
     sources = sorted({_STAMPS[each.stamp_source] for each in health if each.stamp_source})
     if not lags:
         return
-    stamps = f", by {' and '.join(sources)} timestamps" if sources else ""
-    paths = sorted({_READERS[each.read_path] for each in health if each.read_path})
-    stamps += f", read by {' and '.join(paths)}" if paths else ""
-    text = f"requests left at most {say.duration(max(lags))} late (p99{stamps})"
+    readers = sorted({_READERS[each.read_path] for each in health if each.read_path})
+    how = (
+        "p99",
+        f"by {' and '.join(sources)} timestamps" if sources else "",
+        f"read by {' and '.join(readers)}" if readers else "",
+    )
+    text = f"requests left at most {say.duration(max(lags))} late ({say.join(how)})"
     is_late = max(lags) > view.policy.max_send_lag_ms
     yield Check(state="bad", text=text) if is_late else assurance(text)
 

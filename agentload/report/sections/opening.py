@@ -27,6 +27,11 @@ BANNERS: Final[dict[Kind, str]] = {
     "This shows what the profile implies; it says nothing about your servers.",
 }
 
+_UNLIKE: Final = {
+    "on a CPU": ("latency", "a GPU"),
+    "with random weights": ("accuracy", "a trained model"),
+}
+"""Which figures of such a run carry over to no server in use, and to which servers."""
 _SINCE: Final[dict[Word, str]] = {
     "use": "faster",
     "avoid": "slower",
@@ -39,25 +44,25 @@ _ENGINES: Final = {"vllm": "vLLM", "sglang": "SGLang"}
 
 def banner(view: View) -> str:
     """Say what kind of evidence this is, and where its figures do not carry over."""
-    kind, unlike = view.decision.kind, view.unlike
-    if kind != "measured" or not unlike:
-        return BANNERS[kind]
-    what = {"on a CPU": "latency", "with random weights": "accuracy"}
-    onto = {"on a CPU": "a GPU", "with random weights": "a trained model"}
+    unlike = view.unlike
+    if view.decision.kind != "measured" or not unlike:
+        return BANNERS[view.decision.kind]
+    figures = " or ".join(_UNLIKE[each][0] for each in unlike)
+    servers = " or ".join(_UNLIKE[each][1] for each in unlike)
     return (
         f"Measured {' '.join(unlike)}. This shows the method on real servers; no "
-        f"{' or '.join(what[each] for each in unlike)} here carries over to "
-        f"{' or '.join(onto[each] for each in unlike)}."
+        f"{figures} here carries over to {servers}."
     )
 
 
 def where(view: View) -> str:
     """Name hardware and engine, as far as they are known."""
     deployment = view.evidence.deployment
-    gpu, count = deployment.gpu.name, deployment.gpus_per_replica
-    if gpu == UNKNOWN_GPU and view.decision.kind != "measured":
-        gpu = ""
-    gpus = f"{count} × {gpu}" if gpu and count > 1 else gpu
+    gpus = deployment.gpu.name
+    if gpus == UNKNOWN_GPU and view.decision.kind != "measured":
+        gpus = ""
+    if gpus and deployment.gpus_per_replica > 1:
+        gpus = f"{deployment.gpus_per_replica} × {gpus}"
     # Servers without a name go by their address.
     hosts = {name.rpartition(":")[0] or name for name in deployment.machines}
     machines = f"{len(hosts)} machines" if len(hosts) > 1 else ""
@@ -195,10 +200,12 @@ def gaps(view: View) -> str:
 
     Empty where nothing is missing.
     """
-    decision, gates = view.decision, view.decision.gates
+    decision = view.decision
     saved = saving(view)
-    seen = {gate.name.replace("_", " ") for gate in gates if gate.status != "not observed"}
-    blind = sorted({gate.name.replace("_", " ") for gate in gates} - seen)
+    seen = {gate.name for gate in decision.gates if gate.status != "not observed"}
+    blind = sorted(
+        {gate.name.replace("_", " ") for gate in decision.gates if gate.name not in seen}
+    )
     is_timed = any(change.metric == "turn_ms" for change in decision.changes)
     is_saving_known = saved.tone != "muted" or view.compares_runs
     parts = (
@@ -244,8 +251,8 @@ def asides(view: View) -> tuple[tuple[str, str], ...]:
     said: dict[str, str | None] = {}
     if not view.compares_runs:
         said["One flag for all, or split?"] = choice.split_pools
-    if choice.runner_up and not view.compares_runs:
-        said[f"Why not {labels.arm(choice.runner_up)}?"] = choice.why_it_lost
+        if choice.runner_up:
+            said[f"Why not {labels.arm(choice.runner_up)}?"] = choice.why_it_lost
     said["Caveats"] = " · ".join(_caveats(view))
     return tuple((label, view.typeset(text)) for label, text in said.items() if text)
 
