@@ -157,12 +157,13 @@ def print_screen(study: Ask, place: StudyPlace, run: str, *, as_json: bool) -> N
         )
         print(
             f"  from itself. {_part(path.cached)} of it was read from the cache, "
-            f"{_part(_cached(rows, path.arm))} before single tokens."
+            f"{_part(_cached_part(rows, path.arm))} before single tokens."
         )
     print(f"\nNext: {_next(study, found, place.database, run)}")
 
 
-def _cached(rows: Sequence[Screened], arm: str) -> float | None:
+def _cached_part(rows: Sequence[Screened], arm: str) -> float | None:
+    """Say which part of the prompts was cached."""
     said = [row.cached for row in rows if row.arm == arm and row.cached is not None]
     if not said:
         return None

@@ -90,7 +90,9 @@ def _transcripts(intake: Intake, path: Path, seen: set[int]) -> Iterator[AgentTr
     the sub-agents inside it, found by a first pass over its links.
     """
     agents: dict[str, tuple[float, str]] = {}
-    for agent, _, record in _by_agent(_known(intake, files.records(path, Record, intake.notes))):
+    for agent, _, record in _by_agent(
+        _count_unknown(intake, files.records(path, Record, intake.notes))
+    ):
         at_s = fields.stamp(record)
         if agent not in agents and at_s is not None:
             agents[agent] = (at_s, f"{record.get('cwd')} {record.get('version')}")
@@ -171,7 +173,7 @@ def _by_agent(found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, str, R
         yield agent, place, record
 
 
-def _known(intake: Intake, found: Iterable[tuple[str, Record]]) -> Placed[Record]:
+def _count_unknown(intake: Intake, found: Iterable[tuple[str, Record]]) -> Placed[Record]:
     """Pass lines through and count those of an unknown type."""
     for place, record in found:
         if str(record.get("type")) not in _KNOWN:

@@ -87,8 +87,8 @@ def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[SpokenCall]:
                 place=place,
                 timing=CallTiming(sent_s=at_s),
                 usage=CallUsage(output=max(1, round(chat.total(call.answer) * received))),
-                context=_scaled(call.context, sent),
-                answer=_scaled(call.answer, sent),
+                context=_scale(call.context, sent),
+                answer=_scale(call.answer, sent),
             )
         number += 1
 
@@ -125,7 +125,8 @@ def _ratio(counted: int, estimated: int) -> float:
     return counted / estimated
 
 
-def _scaled(pieces: Sequence[ContextPiece], ratio: float) -> list[ContextPiece]:
+def _scale(pieces: Sequence[ContextPiece], ratio: float) -> list[ContextPiece]:
+    """Scale the lengths of pieces; images keep theirs."""
     if ratio == 1.0:
         return list(pieces)
     return [

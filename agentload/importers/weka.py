@@ -267,7 +267,7 @@ def _session(thread: _Thread, threads: Sequence[_Thread], *, start_s: float) -> 
                 after=tuple(TurnRef(session=child.name, turn=-1) for child in joined),
                 spawn=tuple(child.name for child in spawned if child.spawned_by == number),
                 model=None if request.model == model else request.model,
-                recorded=_recorded(thread, number, start_s),
+                recorded=_recording(thread, number, start_s),
             )
         )
     first_s = round(start_s + thread.begins_s + thread.calls[0].request.t, 3)
@@ -280,7 +280,7 @@ def _session(thread: _Thread, threads: Sequence[_Thread], *, start_s: float) -> 
     )
 
 
-def _recorded(thread: _Thread, number: int, start_s: float) -> Recorded | None:
+def _recording(thread: _Thread, number: int, start_s: float) -> Recorded | None:
     """Return what was recorded of a call; a session says itself when its first call was sent."""
     request = thread.calls[number].request
     sent_s = round(start_s + thread.begins_s + request.t, 3)

@@ -51,21 +51,21 @@ def suggestion(
         case steps.Replicas():
             return None  # it is not known where other servers run; the need says what else to do
         case steps.Features():
-            return _probed(facts)
+            return _probe_command(facts)
         case steps.Again():
-            grown = _grown(_virtual(facts) or _replay(facts), played)
+            grown = _with_played_pairs(_virtual(facts) or _replay(facts), played)
             return _command(facts, _in_blocks(facts, grown), db=database)
         case steps.Control(arm=arm):
             if _virtual(facts) is not None:
                 return None  # how far equal servers differ there is what the profile says
-            controlled = _controlled(_grown(_replay(facts), played), arm)
+            controlled = _with_control(_with_played_pairs(_replay(facts), played), arm)
             return _command(facts, _in_blocks(facts, controlled), db=database)
         case steps.MorePairs(pairs=pairs):
             return _more(facts, pairs, played)
         case steps.Swap(pairs=pairs):
-            return _swapped(facts, pairs, played)
+            return _swap_command(facts, pairs, played)
         case steps.Restarts(restarts=starts):
-            return _restarted(facts, starts, played)
+            return _restart_command(facts, starts, played)
         case steps.Calibrate():
             traces = [trace.path for trace in _replay(facts).traces]
             return shlex.join(("agentload", "calibrate", *traces, "--model", _model(facts)))
@@ -73,7 +73,7 @@ def suggestion(
             return _arms_file(facts, "-", more=(arm,))
         case steps.CapacitySearch() | steps.Lengths() | steps.Questions():
             into = _run_to_join(step, facts, joins=joins)
-            return _command(facts, _beside(step, facts), db=database, into=into)
+            return _command(facts, _study_beside(step, facts), db=database, into=into)
         case _:
             assert_never(step)
 
@@ -178,7 +178,7 @@ def silent_options(facts: RunFacts) -> tuple[str, ...]:
     return lost_options(_replay(facts), facts.spelled)
 
 
-def _probed(facts: RunFacts) -> str | None:
+def _probe_command(facts: RunFacts) -> str | None:
     """Return the probe of the run's servers; None where they never run side by side."""
     servers = _servers(facts)
     is_apart = servers.launch or servers.endpoints.startswith(EMULATED)
@@ -187,7 +187,7 @@ def _probed(facts: RunFacts) -> str | None:
     return _command(facts, Probe(servers=servers))
 
 
-def _swapped(facts: RunFacts, pairs: int, played: int) -> str:
+def _swap_command(facts: RunFacts, pairs: int, played: int) -> str:
     """Return the replay in which arms change machines."""
     changed: dict[str, object] = {"swap": True, "aa": None}
     if _replay(facts).design == "sequential":
@@ -197,7 +197,7 @@ def _swapped(facts: RunFacts, pairs: int, played: int) -> str:
     return _more(facts, pairs, played, **changed)
 
 
-def _restarted(facts: RunFacts, starts: int, played: int) -> str | None:
+def _restart_command(facts: RunFacts, starts: int, played: int) -> str | None:
     """Return the replay in which each arm is started *starts* times.
 
     Or the command for the arms file that it needs; None where nobody starts servers, or nobody
@@ -299,14 +299,14 @@ def _replay(facts: RunFacts) -> Replay:
             return Replay(traces=named, servers=_servers(facts))
 
 
-def _controlled(study: Replay, arm: str) -> Replay:
+def _with_control(study: Replay, arm: str) -> Replay:
     """Return a replay that plays an arm twice, under two names."""
     # The second copy is on the machine of its twin, where neither may disturb the other.
     alone = {"design": "interleaved"} if study.design == "parallel" else {}
     return extend(study, aa=arm, swap=False, **alone)
 
 
-def _grown(study: Replay, played: int) -> Replay:
+def _with_played_pairs(study: Replay, played: int) -> Replay:
     """Return a replay with as many pairs as the run has by now.
 
     That is more than were asked for first where the run was extended.
@@ -364,7 +364,7 @@ def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
     return _command(facts, wanted, db=facts.made.database, resume=facts.made.run)
 
 
-def _beside(
+def _study_beside(
     step: steps.CapacitySearch | steps.Lengths | steps.Questions, facts: RunFacts
 ) -> Search | Sweep | Ask:
     """Return the study of what is measured next to the run, on its servers."""

@@ -138,11 +138,11 @@ def spread(
     """
     if estimate is None or not math.isfinite(estimate.value):
         return ABSENT
-    value, *ends = _scaled(estimate, factor)
+    value, *ends = _times_factor(estimate, factor)
     is_bare = ends == [None, None]
     if places is None:
         known = [each for each in present(among) if math.isfinite(each.value)]
-        compared = [_scaled(each, factor) for each in known or (estimate,)]
+        compared = [_times_factor(each, factor) for each in known or (estimate,)]
         places = _most_places(compared) if is_bare else _least_earned(compared)
     text = f"{print_number(value, places)}{unit}"
     if is_bare:
@@ -158,10 +158,11 @@ def _most_places(compared: Iterable[Ends]) -> int:
 
 def _least_earned(compared: Iterable[Ends]) -> int:
     """Return the decimals that the widest interval earns."""
-    return min((_earned(*each) for each in compared if any(each)), default=0)
+    return min((_earned_decimals(*each) for each in compared if any(each)), default=0)
 
 
-def _scaled(estimate: Estimate, factor: float) -> Ends:
+def _times_factor(estimate: Estimate, factor: float) -> Ends:
+    """Return a value and the ends of its interval, times a factor."""
     return factor * estimate.value, _end(estimate.low, factor), _end(estimate.high, factor)
 
 
@@ -172,7 +173,7 @@ def _end(end: float | None, factor: float) -> float | None:
     return factor * end
 
 
-def _earned(value: float, low: float | None, high: float | None) -> int:
+def _earned_decimals(value: float, low: float | None, high: float | None) -> int:
     """Return the decimals that a figure earns: those of three significant digits at most.
 
     Of its interval fewer, and more only where the interval is narrower than these.

@@ -56,7 +56,7 @@ def facts(
     with reading(database) as connection:
         study = view.study()
         return RunFacts(
-            made=_made(connection, database, view, study),
+            made=_how_made(connection, database, view, study),
             study=study,
             additions=_additions(connection, view.name),
             policy_file=setting.name if Path(setting.name).is_file() else None,
@@ -66,7 +66,7 @@ def facts(
             retrieval=_retrieval(connection, view.name),
             production=production,
             looks=speed_looks(tables.rows(connection, ProbeRow, run_id=view.name, probe=DECISION)),
-            unmeasured=_unmeasured(study),
+            unmeasured=_unmeasured_arms(study),
             spelled=setting.spelled,
             budget_s=setting.enough_s or setting.budget_s,
             asked=question_options(connection, view.name, view.arms_asked),
@@ -81,7 +81,7 @@ def _additions(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Study, 
     return tuple(parse_stored(row.settings) for row in rows)
 
 
-def _unmeasured(study: Study | None) -> tuple[str, ...]:
+def _unmeasured_arms(study: Study | None) -> tuple[str, ...]:
     """List the arms of a simulated profile that are priors; none where it is gone."""
     if isinstance(study, Replay) and isinstance(study.servers, Virtual):
         with suppress(ProfileError):
@@ -89,9 +89,10 @@ def _unmeasured(study: Study | None) -> tuple[str, ...]:
     return ()
 
 
-def _made(
+def _how_made(
     connection: duckdb.DuckDBPyConnection, database: Path, view: RunView, study: Study | None
 ) -> Made:
+    """Return how a run was made."""
     row, legs = view.run, view.legs
     spent = [leg.ended_ns - leg.monotonic_ns for leg in legs if leg.ended_ns is not None]
     traces = [row.trace_name] if row.trace_name else []
@@ -136,11 +137,12 @@ def _servers(view: RunView) -> tuple[Served, ...]:
     served = []
     for arm in view.arms:
         machine = ", then ".join(dict.fromkeys(machines.get(arm.arm, ()))) or arm.machine
-        served.append(_served(arm, machine, said.get(arm.arm, [])))
+        served.append(_server_facts(arm, machine, said.get(arm.arm, [])))
     return tuple(served)
 
 
-def _served(arm: ArmRow, machine: str | None, said: list[Facts]) -> Served:
+def _server_facts(arm: ArmRow, machine: str | None, said: list[Facts]) -> Served:
+    """Return what an arm's server *said* it is, each time it was asked."""
     arm_facts = Served(arm=arm.arm, url=arm.url, machine=machine, profile=arm.profile)
     if not said:
         return arm_facts

@@ -25,7 +25,7 @@ def generate(
     rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS
 ) -> Item:
     """Write settings and ask for three neighbours at a depth."""
-    asked = _drawn(rng, KEYS)
+    asked = _draw_settings(rng, KEYS)
     keys = [key for key, _ in asked]
     hidden = HiddenLines(
         before=_BEFORE,
@@ -33,9 +33,9 @@ def generate(
         after=_AFTER.format(keys=f"{', '.join(keys[:-1])} and {keys[-1]}"),
         output_tokens=OUTPUT_TOKENS,
     )
-    sample = [_line(*each) for each in _drawn(Random(0), 32)]
+    sample = [_line(*each) for each in _draw_settings(Random(0), 32)]
     count = fitting(tokenizer, hidden.room(tokenizer, context), sample)
-    others = [_line(key, value) for key, value in _drawn(rng, count) if key not in keys]
+    others = [_line(key, value) for key, value in _draw_settings(rng, count) if key not in keys]
     return hidden.item(others, depth=depth, wanted=json.dumps(dict(asked)))
 
 
@@ -51,7 +51,8 @@ def grade(answer: str, item: Item) -> Grade:
     return Grade(score=len(same) / len(wanted), right=found == wanted)
 
 
-def _drawn(rng: Random, count: int) -> list[tuple[str, str]]:
+def _draw_settings(rng: Random, count: int) -> list[tuple[str, str]]:
+    """Draw settings, each with its value."""
     names = draw.pairs(rng, count, joint="_")
     marks = draw.numbers(rng, count, digits=4)
     values = draw.numbers(rng, count, digits=6)

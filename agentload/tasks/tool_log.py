@@ -30,7 +30,7 @@ def generate(
     rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS
 ) -> Item:
     """Write a log and ask for the call at a depth."""
-    ((call, wanted),) = _drawn(rng, 1)
+    ((call, wanted),) = _draw_calls(rng, 1)
     hidden = HiddenLines(
         before=_BEFORE,
         lines=(_line(rng, call, wanted),),
@@ -38,10 +38,10 @@ def generate(
         output_tokens=OUTPUT_TOKENS,
     )
     sample_rng = Random(0)
-    sample = [_line(sample_rng, *each) for each in _drawn(sample_rng, 32)]
+    sample = [_line(sample_rng, *each) for each in _draw_calls(sample_rng, 32)]
     count = fitting(tokenizer, hidden.room(tokenizer, context), sample)
     log: list[str] = []
-    for other, result in _drawn(rng, count):
+    for other, result in _draw_calls(rng, count):
         if other != call and result != wanted:
             log.append(_line(rng, other, result))
     return hidden.item(log, depth=depth, wanted=wanted)
@@ -52,7 +52,8 @@ def grade(answer: str, item: Item) -> Grade:
     return grade_match(answer, item, _SHAPE)
 
 
-def _drawn(rng: Random, count: int) -> list[tuple[str, str]]:
+def _draw_calls(rng: Random, count: int) -> list[tuple[str, str]]:
+    """Draw the ids of calls, each with that of its result."""
     ids = draw.uuids(rng, count)
     return [(f"call-{each[:8]}", f"r-{each[9:13]}-{each[24:]}") for each in ids]
 

@@ -37,11 +37,11 @@ def fields(header: Header, session: Session) -> Iterator[Observation]:
     total = peak = sum(lengths)
     messages = 0
     request = 0
-    whole = _labelled(session.turns[0].event)
+    whole = _label(session.turns[0].event)
     if total:
         yield f"prefix{whole}", total
     for index, turn in enumerate(session.turns):
-        label = _labelled(turn.event)
+        label = _label(turn.event)
         if turn.keep is not None:
             del lengths[turn.keep :]
             total = sum(lengths)
@@ -49,7 +49,7 @@ def fields(header: Header, session: Session) -> Iterator[Observation]:
         lengths += added
         total += sum(added)
         peak = max(peak, total)
-        brought = _brought(turn, seen)
+        brought = _new_lengths(turn, seen)
         if index == 0:
             yield f"first{whole}", total
         elif turn.wait == "user":
@@ -100,7 +100,7 @@ def _goes_on(session: Session, index: int) -> bool:
     return after.wait == "tool" or (after.keep is None and adds_result)
 
 
-def _brought(turn: Turn, seen: set[Key]) -> dict[Role, list[int]]:
+def _new_lengths(turn: Turn, seen: set[Key]) -> dict[Role, list[int]]:
     """Return the lengths of what a turn adds and no turn before it had, which is then *seen*."""
     brought: dict[Role, list[int]] = {}
     for segment in turn.add:
@@ -111,7 +111,8 @@ def _brought(turn: Turn, seen: set[Key]) -> dict[Role, list[int]]:
     return brought
 
 
-def _labelled(event: str | None) -> str:
+def _label(event: str | None) -> str:
+    """Return what a field's name ends with for an event."""
     return "" if event is None else f"@{event}"
 
 

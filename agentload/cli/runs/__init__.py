@@ -253,7 +253,7 @@ def load(
     for name, each in found.items():
         print(f"{name}: {each.calls:,} calls, {each.stamps:,} stamps loaded")
         for path, fault in each.faults:
-            print(f"  {path}: {_lost(fault)}")
+            print(f"  {path}: {_damage_text(fault)}")
 
 
 def _files(name: str, database: Path) -> tuple[Path, ...]:
@@ -270,7 +270,8 @@ def _files(name: str, database: Path) -> tuple[Path, ...]:
     return found
 
 
-def _lost(fault: Damage) -> str:
+def _damage_text(fault: Damage) -> str:
+    """Say what a damaged journal lost."""
     match fault.kind:
         case "torn":
             return (

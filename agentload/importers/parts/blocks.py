@@ -68,14 +68,17 @@ class Numbering:
 
     def text(self, text: str) -> list[int]:
         """Return the numbers of a text's blocks, at four bytes a token."""
-        return self._numbered(text.encode("utf-8", "surrogatepass"), self._block * _BYTES_PER_TOKEN)
+        return self._numbers_of(
+            text.encode("utf-8", "surrogatepass"), self._block * _BYTES_PER_TOKEN
+        )
 
     def tokens(self, ids: Sequence[int]) -> list[int]:
         """Return the numbers of blocks of tokens."""
         packed = array("Q", ids)
-        return self._numbered(packed.tobytes(), self._block * packed.itemsize)
+        return self._numbers_of(packed.tobytes(), self._block * packed.itemsize)
 
-    def _numbered(self, content: bytes, size: int) -> list[int]:
+    def _numbers_of(self, content: bytes, size: int) -> list[int]:
+        """Return the numbers of the blocks of *size* bytes; equal starts have equal ones."""
         hashed = hashlib.blake2b(digest_size=12)
         found = []
         for start in range(0, len(content), size):

@@ -150,10 +150,10 @@ def _context(
         path.append(known[tip])
         tip = known[tip].parent
     path.reverse()
-    return [piece for entry in _compacted(path) for piece in entry.pieces]
+    return [piece for entry in _after_compaction(path) for piece in entry.pieces]
 
 
-def _compacted(path: Sequence[TranscriptEntry]) -> Sequence[TranscriptEntry]:
+def _after_compaction(path: Sequence[TranscriptEntry]) -> Sequence[TranscriptEntry]:
     """Return what the last compaction on a path leaves of it: its summary first."""
     compactions = [at for at, entry in enumerate(path) if entry.compacts is not None]
     if not compactions:

@@ -26,7 +26,7 @@ def inline(chart: Chart) -> str:
     """
     return element(
         "svg",
-        *_described(chart, f"{chart.name}-"),
+        *_title_and_description(chart, f"{chart.name}-"),
         body(chart),
         class_="chart",
         viewBox=f"0 0 {WIDTH} {height(chart):g}",
@@ -45,7 +45,7 @@ def picture(chart: Chart) -> str:
     return (
         element(
             "svg",
-            *_described(chart, ""),
+            *_title_and_description(chart, ""),
             element("style", style),
             element(
                 "rect", class_="ground", x=-PAD, y=-PAD / 2, width=WIDTH + 2 * PAD, height=high
@@ -65,7 +65,8 @@ def picture(chart: Chart) -> str:
     )
 
 
-def _described(chart: Chart, prefix: str) -> tuple[str, str]:
+def _title_and_description(chart: Chart, prefix: str) -> tuple[str, str]:
+    """Draw what a reader without eyes hears of a chart."""
     return (
         element("title", content(chart.title), id=f"{prefix}title"),
         element("desc", content(chart.caption), id=f"{prefix}desc"),
@@ -116,7 +117,8 @@ def _drawn_legend(chart: Chart) -> tuple[str, int]:
     return out, rows
 
 
-def _drawn(chart: Chart) -> Markup:
+def _inline_markup(chart: Chart) -> Markup:
+    """Draw a chart for a template."""
     return Markup(inline(chart))  # noqa: S704  # the drawing escapes every word it places
 
 
@@ -129,7 +131,7 @@ def _swatch(slot: int) -> Markup:
 
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
-    "drawn": _drawn,
+    "drawn": _inline_markup,
     "legend": legend,
     "swatch": _swatch,
 }

@@ -74,14 +74,14 @@ def _head(x: Scale) -> Markup:
         out += text("← faster", "tick", zero - 8, 11.0, "end")
     if WIDTH - PAD - zero > 60:
         out += text("slower →", "tick", zero + 8, 11.0, "start")
-    for value in _named(x):
+    for value in _named_values(x):
         words = f"{tick(x.axis.quantity, value, x.step)}%" if value else "0"
         at = min(max(x.at(value), PAD + 10), WIDTH - PAD - 14)
         out += text(words, "tick", at, 27.0, "middle")
     return _picture(out, HEAD)
 
 
-def _named(x: Scale) -> Iterator[float]:
+def _named_values(x: Scale) -> Iterator[float]:
     """Yield the round values that have room for their name, zero among them."""
     placed = [x.at(0.0)]
     yield 0.0

@@ -43,7 +43,7 @@ def html(document: Document) -> str:
     """Render a document."""
     in_rows = forest(document)
     picture = picture_of(document)
-    repeated = _repeated(document) if in_rows else None
+    repeated = _chart_in_rows(document) if in_rows else None
     groups = [placement(group, picture, repeated) for group in document.groups]
     # Our own files, not a reader's words: Markup leaves them as they are.
     return (
@@ -82,7 +82,7 @@ def picture_of(document: Document) -> Chart | None:
     return _chart(document, "pareto-tokens") or _chart(document, "looks")
 
 
-def _repeated(document: Document) -> Chart | None:
+def _chart_in_rows(document: Document) -> Chart | None:
     """Return the chart whose lanes all stand in the rows of the first table, where they do.
 
     A narrow screen has no room for them there.

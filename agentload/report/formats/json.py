@@ -75,7 +75,7 @@ def files(document: Document) -> Files:
 
 def json(document: Document) -> str:
     """Render a document as indented JSON."""
-    return indented_json(_written(report(document), document.next_commands))
+    return indented_json(_with_commands(report(document), document.next_commands))
 
 
 def indented_json(said: object) -> str:
@@ -92,15 +92,15 @@ def report(document: Document) -> Report:
     )
 
 
-def _written(value: object, commands: Mapping[Suggestion, str | None]) -> object:
+def _with_commands(value: object, commands: Mapping[Suggestion, str | None]) -> object:
     """Return a value as a decision file has it: where a step stands, the command that takes it."""
     if isinstance(value, Suggestion):
         return commands[value]
     if isinstance(value, tuple):
-        return [_written(each, commands) for each in value]
+        return [_with_commands(each, commands) for each in value]
     if is_dataclass(value):
         return {
-            COMMANDS.get(each.name, each.name): _written(getattr(value, each.name), commands)
+            COMMANDS.get(each.name, each.name): _with_commands(getattr(value, each.name), commands)
             for each in fields(value)
         }
     return value

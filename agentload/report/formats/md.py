@@ -65,7 +65,7 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         autoescape=False,  # Markdown: `finalize` escapes, in Markdown's own way
     )
-    made.filters |= {"table": _table, "picture": _shown, "code": _code, "mark": _mark}
+    made.filters |= {"table": _table, "picture": _picture_link, "code": _code, "mark": _mark}
     return made
 
 
@@ -84,7 +84,8 @@ def _cell(cell: Cell) -> str:
     return escape(cell.text)
 
 
-def _shown(chart: Chart) -> Escaped:
+def _picture_link(chart: Chart) -> Escaped:
+    """Return the line that shows a chart's picture."""
     return Escaped(f"![{escape(chart.title)}]({chart_path(chart)})")
 
 

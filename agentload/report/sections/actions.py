@@ -75,7 +75,7 @@ def _steps(view: View) -> Iterator[Step]:
         yield from _measuring(view)
         return
     else:
-        yield from _decided(view)
+        yield from _acting_on_decision(view)
     yield from _remedies(view)
     yield from _settling(view)
     yield from _covering(view)
@@ -113,7 +113,7 @@ def _measuring(view: View) -> Iterator[Step]:
     yield Step(text=decide, command=commands.decided)
 
 
-def _decided(view: View) -> Iterator[Step]:
+def _acting_on_decision(view: View) -> Iterator[Step]:
     """Yield what the decision means: start the canary, or leave the servers as they are."""
     choice = view.decision.choice
     plan = rollout(view)

@@ -58,11 +58,12 @@ def server(view: View) -> Table:
         direction = "lower is better" if rows else ""
         if any("↑" in each.name for each in rows):
             direction += ", ↑: higher is better"
-        head = say.join((_played(view), direction), "; ")
+        head = say.join((_pairs_played(view), direction), "; ")
     return _table(view, "This mix", rows, note, head=head)
 
 
-def _played(view: View) -> str:
+def _pairs_played(view: View) -> str:
+    """Say how many block pairs the figures rest on."""
     return say.plural(view.played, "block pair") if view.played else ""
 
 
@@ -117,18 +118,20 @@ def criteria(view: View) -> Table:
     speed = [each for each in _latencies(view, None) if each.name == METRICS[0][1]]
     per_gpu = [*_agents(view, None)]
     gpus = f"GPUs{at_peak(view)}"
-    price = [*_gpus(view)] or _unmeasured(view, gpus, _why_unsized)
+    price = [*_gpus(view)] or _reasons_row(view, gpus, _why_unsized)
     right = [each for each in answers(view) if not each.name.startswith(DROP)]
     rows = (
-        *(speed or _unmeasured(view, METRICS[0][1], _why_untimed)),
-        *(per_gpu or (_unmeasured(view, AGENTS, _why_uncounted) if is_sized else ())),
+        *(speed or _reasons_row(view, METRICS[0][1], _why_untimed)),
+        *(per_gpu or (_reasons_row(view, AGENTS, _why_uncounted) if is_sized else ())),
         *(price if at_peak(view) else _cost(view)),
-        *(right or _unmeasured(view, "accuracy ↑", _why_unasked)),
+        *(right or _reasons_row(view, "accuracy ↑", _why_unasked)),
     )
-    return _table(view, "Criteria", rows, (), head=_played(view))
+    return _table(view, "Criteria", rows, (), head=_pairs_played(view))
 
 
-def _unmeasured(view: View, name: str, why: Callable[[View, ArmVerdict], str]) -> Iterator[ArmsRow]:
+def _reasons_row(
+    view: View, name: str, why: Callable[[View, ArmVerdict], str]
+) -> Iterator[ArmsRow]:
     """Yield the row of a criterion without figures, which says of each arm why."""
     causes: list[Printed] = []
     for verdict in view.verdicts(None):
@@ -189,7 +192,7 @@ def classes(view: View) -> Table:
     return _table(view, "By workload class, with its share of server time", rows, [SECONDARY])
 
 
-def _wanted(verdict: ArmVerdict) -> dict[str, Need]:
+def _need_by_noun(verdict: ArmVerdict) -> dict[str, Need]:
     """Return what is missing to settle a verdict, the first of each kind whose cost is known."""
     if verdict.verdict != "test further":
         return {}
@@ -244,7 +247,7 @@ def _latencies(view: View, workload: str | None) -> Iterator[ArmsRow]:
                 noise=max(floors, default=None),
             )
         elif metric == "turn_ms" and workload is not None:
-            yield _uncompared(view, words, workload)
+            yield _single_arms_row(view, words, workload)
 
 
 def _times(view: View, found: Typical | None) -> tuple[Cell, ...]:
@@ -256,7 +259,7 @@ def _times(view: View, found: Typical | None) -> tuple[Cell, ...]:
     return tuple(ABSENT if each is None else Cell(text=each) for each in say.durations(times))
 
 
-def _uncompared(view: View, words: str, workload: str) -> ArmsRow:
+def _single_arms_row(view: View, words: str, workload: str) -> ArmsRow:
     """Say of a class that was not compared why: its calls failed, or too few ended well."""
     of_arms = []
     for arm in view.arms:
@@ -318,12 +321,12 @@ def _first_token(view: View, workload: str | None) -> Iterator[ArmsRow]:
         figures = view.figures(f"ttft_ms.{part}", workload)
         if any(figures):
             name = f"TTFT {part} (limit {say.duration(slo.ttft_ms)})"
-            yield row(name, [_limited(each, slo.ttft_ms, late) for each in figures])
+            yield row(name, [_time_within_limit(each, slo.ttft_ms, late) for each in figures])
             return
         late = "plain"
 
 
-def _limited(figure: Figure | None, limit_ms: float, late: Tone) -> Cell:
+def _time_within_limit(figure: Figure | None, limit_ms: float, late: Tone) -> Cell:
     """Print a time, marked where it is surely above its limit."""
     if figure is None:
         return ABSENT
@@ -466,7 +469,7 @@ def need(decision: Decision, verdict: ArmVerdict, *, is_whole: bool = False) -> 
     """
     if decision.waits_for_mix(verdict):
         return ""
-    wanted = _wanted(verdict)
+    wanted = _need_by_noun(verdict)
     costs = [f"+{labels.cost(each)}" for each in wanted.values()]
     is_again = any(isinstance(each.step, Again) for each in verdict.needs)
     if is_again and verdict.verdict == "test further":

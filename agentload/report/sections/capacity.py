@@ -72,9 +72,9 @@ def _pareto(view: View) -> Iterator[Plot]:
             name=f"pareto-{name}",
             title=f"{say.capital(unit)}: per GPU against per agent",
             caption=(
-                f"Each mark is one load that was tried{_tried(view)}; lines join them in that "
-                "order. Further right is better for a user, further up is cheaper; up and right "
-                "wins."
+                f"Each mark is one load that was tried{_range_of_loads(view)}; lines join them in "
+                "that order. Further right is better for a user, further up is cheaper; up and "
+                "right wins."
             ),
             x=ChartAxis(label=f"{unit}, per agent", quantity="count"),
             y=ChartAxis(label=f"{unit}, per GPU", quantity="count", low=0.0),
@@ -82,7 +82,7 @@ def _pareto(view: View) -> Iterator[Plot]:
         )
 
 
-def _tried(view: View) -> str:
+def _range_of_loads(view: View) -> str:
     """Say from which load to which one was tried."""
     loads = [point.agents for point in view.evidence.capacity if point.turns]
     if not loads:

@@ -46,13 +46,13 @@ def _gate(view: View, gate: Gate) -> tuple[Field, ...]:
         gate.name.replace("_", " "),
         Cell(text=gate.status, tone=_TONES[gate.status]),
         labels.where(gate) or "all",
-        None if gate.observed is None else _compared(gate.observed, gate.limit, gate.unit),
-        None if gate.limit is None else _compared(gate.limit, gate.observed, gate.unit),
+        None if gate.observed is None else _value_beside(gate.observed, gate.limit, gate.unit),
+        None if gate.limit is None else _value_beside(gate.limit, gate.observed, gate.unit),
         in_grey(view.typeset(gate.message)),
     )
 
 
-def _compared(value: float, other: float | None, unit: str) -> str:
+def _value_beside(value: float, other: float | None, unit: str) -> str:
     """Print what was seen, or its limit, so that the two read alike only where they are equal."""
 
     def show(number: float, digits: int) -> str:

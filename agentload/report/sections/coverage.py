@@ -167,7 +167,7 @@ def _share(share: float) -> str:
 def coverage(view: View) -> Group | None:
     """Show what was played next to the trace, whole and by class where there are several."""
     tables = (
-        table(_title(each), COLUMNS, _rows(each), _counted(each)) for each in view.decision.coverage
+        table(_title(each), COLUMNS, _rows(each), _counts(each)) for each in view.decision.coverage
     )
     return group("Coverage: what was played of your trace", tables=tables, note=NOTE)
 
@@ -176,7 +176,8 @@ def _title(each: Coverage) -> str:
     return f"Coverage of {each.workload or 'the whole trace'}"
 
 
-def _counted(each: Coverage) -> str:
+def _counts(each: Coverage) -> str:
+    """Say how many calls were played, and which share of the trace they cover."""
     played = f"{say.plural(each.played, 'call')} of the reference"
     calls = f"{played}, {say.plural(each.calls, 'call')} in the trace"
     share = f"{_share(each.call_share)} of its calls"

@@ -123,7 +123,7 @@ def identity(view: View) -> str:
         apart = [own[part] or f"no {part}" for part in own if own[part] != reference[part]]
         same = f"{labels.arm(arm)}: the same"
         said.append(f"{same} with {', '.join(apart)}" if apart else same)
-    return f"{'; '.join(said)}. {_stayed(view)}."
+    return f"{'; '.join(said)}. {_changes_during_run(view)}."
 
 
 def _server(view: View, name: str) -> dict[str, str]:
@@ -148,7 +148,7 @@ def _server(view: View, name: str) -> dict[str, str]:
     }
 
 
-def _stayed(view: View) -> str:
+def _changes_during_run(view: View) -> str:
     """Say whether a server changed during the run, and where that could not be seen."""
     if view.decision.kind == "simulated":
         return "Simulated, so none could change"
@@ -305,20 +305,24 @@ def _of_arm(view: View, arm: str, word: Word) -> tuple[str, ...]:
     if server is not None and server.verdict != word:
         server = None
     if word not in ("calibrate", "test further"):
-        return _settled(arm, classes, is_of_server=server is not None and not view.workloads)
+        return _settled_classes(
+            arm, classes, is_of_server=server is not None and not view.workloads
+        )
     # One line for the server is enough where every class has this verdict, or no class has.
     if server is not None and len(classes) in (0, len(view.workloads)):
         needed = need(view.decision, server, is_whole=True)
         return (f"{labels.arm(arm)}, the whole server{needed}",)
     if word == "calibrate":
-        return _settled(arm, classes, is_of_server=False)
+        return _settled_classes(arm, classes, is_of_server=False)
     return tuple(
         f"{each.workload} ({labels.arm(arm)}{need(view.decision, each, is_whole=True)})"
         for each in classes
     )
 
 
-def _settled(arm: str, classes: Sequence[ArmVerdict], *, is_of_server: bool) -> tuple[str, ...]:
+def _settled_classes(
+    arm: str, classes: Sequence[ArmVerdict], *, is_of_server: bool
+) -> tuple[str, ...]:
     """Name classes for which nothing more is needed, in one line."""
     if classes:
         named = (f"{each.workload}{labels.up_to(each.holds_to)}" for each in classes)

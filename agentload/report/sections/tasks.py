@@ -61,7 +61,7 @@ def _rows(view: View, found: Sequence[TaskFigures | None]) -> Iterator[Sequence[
     if any(changes):
         yield (f"task latency against {view.against}", *changes)
     if any(each is not None and each.are_whole for each in found):
-        yield ("tasks done, of those played", *map(_counted, found))
+        yield ("tasks done, of those played", *map(_tasks_done, found))
 
 
 def _value(found: TaskFigures | None, figure: TaskFigure) -> Estimate | None:
@@ -78,7 +78,8 @@ def _change(found: TaskFigures | None) -> str:
     return say.change(found.change.relative)
 
 
-def _counted(found: TaskFigures | None) -> str | None:
+def _tasks_done(found: TaskFigures | None) -> str | None:
+    """Say how many tasks of those played were done."""
     if found is None:
         return None
     return f"{say.number(found.done)} of {say.number(found.tasks)}"
