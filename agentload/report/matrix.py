@@ -20,6 +20,7 @@ from agentload.report.formats.json import indented_json
 from agentload.report.formats.md import render as as_markdown
 from agentload.report.parts import Cell, Listing, Table, Tone, in_grey, table
 from agentload.report.record import ConfigRow, Measured, Missing, rows
+from agentload.report.render import write_files
 from agentload.report.sections.arms import need, words
 from agentload.report.sections.opening import BANNERS, HEADINGS
 from agentload.report.sections.rows import ABSENT
@@ -378,14 +379,8 @@ WIDE: Final = "body { max-width: 100rem; }\n"
 
 def write(page: MatrixPage, folder: Path, *, name: str = "matrix") -> tuple[Path, ...]:
     """Write `NAME.md`, `NAME.html` and `NAME.json`; return their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
     texts = {"md": markdown(page), "html": html(page), "json": json(page)}
-    out = []
-    for suffix, text in texts.items():
-        path = folder / f"{name}.{suffix}"
-        path.write_text(text, encoding="utf-8")
-        out.append(path)
-    return tuple(out)
+    return write_files(folder, ((f"{name}.{suffix}", text) for suffix, text in texts.items()))
 
 
 def markdown(page: MatrixPage) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -58,18 +58,23 @@ def write(document: Document, folder: Path, *, formats: Sequence[str] = USUAL) -
 
     Raises as `render` does.
     """
-    out = []
     files = [file for name in formats for file in _files(document, name)]
-    if document.rollout is not None:
+    if document.rollout is None:
+        _withdraw(folder)
+    else:
         files += deployment_files(document.rollout)
+    return write_files(folder, files)
+
+
+def write_files(folder: Path, files: Iterable[tuple[str, str]]) -> tuple[Path, ...]:
+    """Write files by name into a folder, which is made, and return their paths."""
+    paths = []
     for name, text in files:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        out.append(path)
-    if document.rollout is None:
-        _withdraw(folder)
-    return tuple(out)
+        paths.append(path)
+    return tuple(paths)
 
 
 def _files(document: Document, format: str) -> Files:

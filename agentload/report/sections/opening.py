@@ -293,8 +293,7 @@ def no_difference(view: View) -> tuple[str, ...]:
 
 
 def _items(view: View, word: Word) -> tuple[str, ...]:
-    arms = sorted(view.others, key=lambda arm: arm != view.focus)
-    return tuple(item for arm in arms for item in _of_arm(view, arm, word))
+    return tuple(item for arm in view.focus_first for item in _of_arm(view, arm, word))
 
 
 def _of_arm(view: View, arm: str, word: Word) -> tuple[str, ...]:

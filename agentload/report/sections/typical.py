@@ -36,8 +36,7 @@ class Typical:
 
 def typical(view: View, workload: str | None) -> Mapping[Metric, Typical]:
     """Return what the turns of a class, or of the mix, take on every arm that was compared."""
-    arms = sorted(view.others, key=lambda arm: arm != view.focus)
-    logs = {arm: _logs(view, arm, workload) for arm in arms}
+    logs = {arm: _logs(view, arm, workload) for arm in view.focus_first}
     found = {}
     for metric, _ in METRICS:
         times = _typical(view, metric, workload, logs)

@@ -59,6 +59,11 @@ class View:
         return tuple(arm.name for arm in self.evidence.challengers)
 
     @property
+    def focus_first(self) -> list[str]:
+        """List the arms without the reference, the one that the report speaks for first."""
+        return sorted(self.others, key=lambda arm: arm != self.focus)
+
+    @property
     def arms(self) -> tuple[str, ...]:
         """List the arms, the reference first."""
         return (self.reference, *self.others)
