@@ -119,7 +119,7 @@ def _parent(path: Path) -> str | None:
 
 
 def _kind(path: Path) -> str:
-    """Return the kind of the sub-agents in a file, from the description beside it."""
+    """Return the kind of the sub-agents in a file, from the description next to it."""
     beside = path.with_name(f"{path.stem}.meta.json")
     said = files.parse_json(beside.read_bytes()) if beside.exists() else None
     if not isinstance(said, dict):

@@ -105,7 +105,7 @@ def _transcripts(intake: Intake) -> Iterator[AgentTranscript]:
 
 
 def _transcript_of_file(intake: Intake, path: Path) -> AgentTranscript:
-    """Return the transcript in a file, under the key that the index beside it has."""
+    """Return the transcript in a file, under the key that the index next to it has."""
     own = path.name.split(".jsonl")[0]
     key = own
     said: Record = {}

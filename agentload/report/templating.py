@@ -1,4 +1,4 @@
-"""Fill the templates of reports, and read the style sheets and the script beside them."""
+"""Fill the templates of reports, and read the style sheets and the script next to them."""
 
 from importlib import resources
 from typing import Any, Final
@@ -19,5 +19,5 @@ def environment(loader: BaseLoader = OURS, **settings: Any) -> Environment:
 
 
 def text(name: str) -> str:
-    """Read a file that lies beside the templates."""
+    """Read a file that is next to the templates."""
     return (resources.files("agentload.report") / "templates" / name).read_text(encoding="utf-8")
