@@ -32,8 +32,8 @@ def files() -> tuple[Path, ...]:
     return tuple(path for path in (Path(NAME), Path(home, "agentload", NAME)) if path.is_file())
 
 
-def apply_to(verb: Sequence[str], words: Sequence[str]) -> bool:
-    """Tell whether a command line takes defaults from files."""
+def are_taken_by(verb: Sequence[str], words: Sequence[str]) -> bool:
+    """Tell whether a command line takes defaults from files: `run` and what is resumed do not."""
     return list(verb) != ["run"] and not any(word.partition("=")[0] == "--resume" for word in words)
 
 

@@ -214,7 +214,7 @@ class _Command(TyperCommand):
     ) -> list[str]:
         args = self._with_database_first(ctx, args)
         words = ctx.command_path.split()[1:]
-        if not ctx.resilient_parsing and _defaults.apply_to(words, args):
+        if not ctx.resilient_parsing and _defaults.are_taken_by(words, args):
             ctx.default_map = _defaults.defaults(words, names_of(self))
         return super().parse_args(ctx, args)
 
