@@ -10,7 +10,7 @@ from typing import Final
 from advisor.evidence import Screened
 from advisor.rules.screened_answers import screening_text, worth_asking
 from advisor.statistics.screen import Screening, screening
-from agentload.cli._print import ABSENT, length, print_json, print_table, table
+from agentload.cli._print import ABSENT, figure, length, print_json, print_table, table
 from agentload.evidence.grades import ArmTotal, Evaluation
 from agentload.evidence.screen import scored_prompts, screen
 from agentload.evidence.view import run_view
@@ -157,12 +157,13 @@ def print_screen(study: Ask, place: StudyPlace, run: str, *, as_json: bool) -> N
         )
         print(
             f"  from itself. {_part(path.cached)} of it was read from the cache, "
-            f"{_part(_cached(rows, path.arm))} before single tokens."
+            f"{_part(_cached_part(rows, path.arm))} before single tokens."
         )
     print(f"\nNext: {_next(study, found, place.database, run)}")
 
 
-def _cached(rows: Sequence[Screened], arm: str) -> float | None:
+def _cached_part(rows: Sequence[Screened], arm: str) -> float | None:
+    """Say which part of the prompts was cached."""
     said = [row.cached for row in rows if row.arm == arm and row.cached is not None]
     if not said:
         return None
@@ -181,7 +182,7 @@ def _print_lengths(found: tuple[Screening, ...], reference: str) -> None:
             str(at.prompts),
             f"{at.times:.1f}",
             f"{at.agreement:.0%}",
-            ABSENT if at.p is None else f"{at.p:.3f}",
+            figure(at.p, ".3f"),
         )
         for each in found
         for at in each.lengths

@@ -12,7 +12,16 @@ from itertools import compress
 from shutil import get_terminal_size
 from typing import Final
 
-from agentload.cli._print import ABSENT, is_watched, length, notice, repeatedly, table, transient
+from agentload.cli._print import (
+    ABSENT,
+    figure,
+    is_watched,
+    length,
+    notice,
+    repeatedly,
+    table,
+    transient,
+)
 from agentload.cli._signals import hear_stop
 from agentload.layout.cost import Cost
 from agentload.model.client import MAX_LATE_MS
@@ -110,7 +119,7 @@ class CallProgress:
 
     def _row(self, name: str, arm: Latest) -> tuple[str, ...]:
         failed = ", ".join(f"{count} {status}" for status, count in arm.failed[:2]) or "0"
-        rate = ABSENT if arm.tokens_per_s is None else f"{arm.tokens_per_s:,.0f}"
+        rate = figure(arm.tokens_per_s, ",.0f")
         in_flight = str(self._in_flight[name])
         times = (*_ms(arm.ttft_ms), *_ms(arm.tpot_ms))
         return (name, self._done(name), in_flight, failed, *times, rate, _lateness(arm.late_ms))

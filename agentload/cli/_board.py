@@ -104,7 +104,7 @@ class Board:
         yield from (self._progress.lines() if self._progress is not None else ())
         if self._passing:
             yield f" {self._passing}"[:columns]
-        yield _spent(state)[:columns]
+        yield _spent_line(state)[:columns]
 
     def _pass(self, text: str) -> None:
         if text.startswith("warning: "):
@@ -193,7 +193,7 @@ def interval_lines(state: DecisionState, title: BoardTitle, columns: int) -> Ite
             label = f"{each.pairs} pairs {arm}"[: _LABEL - 1]
             interval = f"[{_percent(each.low)}, {_percent(each.high)}]"
             figure = f"{_percent(each.value)} {interval}"
-            yield f" {label:<{_LABEL}}{_drawn(each, span, axis)}  {figure}"[:columns]
+            yield f" {label:<{_LABEL}}{_interval_over_axis(each, span, axis)}  {figure}"[:columns]
         if shown[-1].is_open:
             yield f" still possible for {arm}: {', '.join(shown[-1].possible)}"
     yield ""
@@ -209,7 +209,7 @@ def _arm(interval: SpeedInterval) -> str:
     return interval.arm
 
 
-def _drawn(interval: SpeedInterval, span: float, axis: int) -> str:
+def _interval_over_axis(interval: SpeedInterval, span: float, axis: int) -> str:
     """Draw an interval over the margins and zero."""
 
     def place(value: float) -> int:
@@ -234,7 +234,8 @@ def _percent(share: float) -> str:
     return f"{100 * share:+.1f}%".replace("-", "−")
 
 
-def _spent(state: DecisionState) -> str:
+def _spent_line(state: DecisionState) -> str:
+    """Say what is spent, and what the running question takes."""
     spent = f" spent {state.spent_minutes:.0f} of {state.budget_minutes:.0f} min"
     if state.asking is None:
         return spent

@@ -60,11 +60,11 @@ def closing(
     covers = f"Covers: {document.coverage}" if document.coverage else ""
     parts = [
         _Part([_first_sentence(document.banner)]),
-        _Part(_wrapped(document.subject, width)),
+        _Part(_wrap(document.subject, width)),
         _GAP,
         _Part([document.statement]),
         _Part(whole_statements(document.why, width, most=3)),
-        *_screened(document, width),
+        *_screening_parts(document, width),
         _GAP,
         *_figures(document, width),
         _GAP,
@@ -87,7 +87,7 @@ def _fitting(parts: Sequence[_Part], most: int) -> Sequence[_Part]:
     return kept
 
 
-def _screened(document: Document, width: int) -> Iterator[_Part]:
+def _screening_parts(document: Document, width: int) -> Iterator[_Part]:
     """Yield what screenings found, each once, with the command that follows it up."""
     for each in {each.text: each for each in document.screened}.values():
         yield _Part(whole_statements(each.text, width, most=2))
@@ -119,7 +119,7 @@ def _figures(document: Document, width: int) -> Iterator[_Part]:
     table = document.criteria
     texts = [table.columns, *(tuple(_brief(cell.text) for cell in row) for row in rows)]
     sizes = _sizes(texts, width)
-    folded = [_folded(row, sizes) for row in texts]
+    folded = [_row_lines(row, sizes) for row in texts]
     lines = columns([line for row in folded for line in row])
     for at, row in enumerate(folded):
         is_said = texts[at][0].startswith(_SAID)
@@ -134,7 +134,7 @@ def _brief(text: str) -> str:
     return text.partition(" (")[0] if text.startswith("not measured: ") else text
 
 
-def _folded(row: Sequence[str], sizes: Sequence[int]) -> list[tuple[str, ...]]:
+def _row_lines(row: Sequence[str], sizes: Sequence[int]) -> list[tuple[str, ...]]:
     """Return the lines of a row whose columns have these sizes."""
     cells = [_cell(*each) for each in zip(row, sizes, strict=True)]
     return [*zip_longest(*cells, fillvalue="")]
@@ -161,10 +161,10 @@ def whole_statements(text: str, width: int, *, most: int) -> list[str]:
     said = ""
     for part in _statements(text):
         longer = f"{said} {part}" if said else part
-        if said and len(_wrapped(longer, width)) > most:
+        if said and len(_wrap(longer, width)) > most:
             break
         said = longer
-    return _wrapped(f"{said[:-1]}." if said.endswith(";") else said, width)
+    return _wrap(f"{said[:-1]}." if said.endswith(";") else said, width)
 
 
 def _cell(text: str, width: int) -> list[str]:
@@ -174,7 +174,8 @@ def _cell(text: str, width: int) -> list[str]:
     return [each.replace("\N{NO-BREAK SPACE}", " ") for each in lines]
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def _wrap(text: str, width: int) -> list[str]:
+    """Return the lines of a text."""
     return textwrap.wrap(text, width, break_on_hyphens=False)
 
 

@@ -16,7 +16,7 @@ from advisor.steps import Step as StepOfRun
 from advisor.verdict import Need
 from agentload.cli._board import Board, BoardTitle, width
 from agentload.cli._closing import MOST, closing
-from agentload.cli._print import ABSENT, print_json, table
+from agentload.cli._print import ABSENT, figure, print_json, table
 from agentload.decision.canary import NO_CANARY
 from agentload.decision.forecast import Forecast
 from agentload.decision.lighter import caveat
@@ -161,8 +161,8 @@ def forecast_text(study: Decide, forecasts: tuple[Forecast, ...], *, replicas: i
             each.criterion,
             f"{each.amount:,} {_UNITS[each.criterion]}",
             f"{each.price.minutes:.0f}",
-            ABSENT if each.price.calls is None else f"{each.price.calls:,}",
-            ABSENT if each.price.tokens is None else f"{each.price.tokens:,}",
+            figure(each.price.calls, ","),
+            figure(each.price.tokens, ","),
         ]
         if price is not None:
             cells.append(f"{each.price.usd(price, gpus):.2f}")

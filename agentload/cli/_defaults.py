@@ -32,8 +32,8 @@ def files() -> tuple[Path, ...]:
     return tuple(path for path in (Path(NAME), Path(home, "agentload", NAME)) if path.is_file())
 
 
-def apply_to(verb: Sequence[str], words: Sequence[str]) -> bool:
-    """Tell whether a command line takes defaults from files."""
+def are_taken_by(verb: Sequence[str], words: Sequence[str]) -> bool:
+    """Tell whether a command line takes defaults from files: `run` and what is resumed do not."""
     return list(verb) != ["run"] and not any(word.partition("=")[0] == "--resume" for word in words)
 
 
@@ -60,7 +60,7 @@ def defaults(verb: Sequence[str], names: Mapping[str, str]) -> Values:
                     f"{path}: [{'.'.join(verb)}]: no option '{key}'", hint=nearest(key, names)
                 )
         found |= {
-            names[key]: _typed(value)
+            names[key]: _as_typed(value)
             for table in (common, own)
             for key, value in table.items()
             if key in names
@@ -107,7 +107,7 @@ def text(values: Mapping[str, Any]) -> str:
     return ", ".join(said)
 
 
-def _typed(value: object) -> object:
+def _as_typed(value: object) -> object:
     """Return a value as it would be typed."""
     match value:
         case bool():

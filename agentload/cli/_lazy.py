@@ -218,13 +218,13 @@ class _Command(TyperCommand):
         ctx: typer.Context,
         args: list[str],  # as typer calls it
     ) -> list[str]:
-        args = self._moved(ctx, args)
+        args = self._with_database_first(ctx, args)
         words = ctx.command_path.split()[1:]
-        if not ctx.resilient_parsing and _defaults.apply_to(words, args):
+        if not ctx.resilient_parsing and _defaults.are_taken_by(words, args):
             ctx.default_map = _defaults.defaults(words, names_of(self))
         return super().parse_args(ctx, args)
 
-    def _moved(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def _with_database_first(self, ctx: typer.Context, args: list[str]) -> list[str]:
         """Return the words with the value of `--db` in front, for a verb that reads a database.
 
         Such a verb takes its DATABASE as an argument, not as an option.
@@ -328,13 +328,14 @@ def _command(verb: Verb) -> TyperCommand:
     transient(f"{verb.name}: loading …")
     run = verb.run()
     transient()
-    command = _typed(run, name=verb.name, help=help_text(verb.docstring))
+    command = _typer_command(run, name=verb.name, help=help_text(verb.docstring))
     command.needs = getattr(run, "needs", {})
-    command.params += _typed(_of_every_verb).params
+    command.params += _typer_command(_of_every_verb).params
     return command
 
 
-def _typed(run: Callable[..., None], **settings: str) -> _Command:
+def _typer_command(run: Callable[..., None], **settings: str) -> _Command:
+    """Return a verb's function as a command of typer."""
     whole = signature(run, eval_str=True)
     options = [_option(each) for each in whole.parameters.values()]
     typed = whole.replace(parameters=options)

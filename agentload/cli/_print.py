@@ -151,6 +151,11 @@ def repeatedly(act: Callable[[], object], *, every_s: float) -> Iterator[None]:
         thread.join()
 
 
+def figure(value: float | None, form: str) -> str:
+    """Print a figure by its format, such as `,.1f`; a dash where it is not known."""
+    return ABSENT if value is None else format(value, form)
+
+
 def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print text in columns."""
     print(*table(head, rows), sep="\n")

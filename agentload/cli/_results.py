@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from advisor.assess.room import hit_cliff
-from agentload.cli._print import notice, print_table
+from agentload.cli._print import figure, notice, print_table
 from agentload.dispatch.stretches import stretches, where
 from agentload.layout.cost import Cost, about, cost
 from agentload.layout.division import divide
@@ -132,7 +132,7 @@ def trial_lines(study: Search, found: "Iterable[ArmLoad]") -> Iterator[str]:
         )
         for trial in each.trials:
             shares = (trial.hit_rate, trial.ideal_hit_rate, trial.peak_kv_usage)
-            cached, ideal, usage = map(_percent, shares)
+            cached, ideal, usage = (figure(share, ".0%") for share in shares)
             yield (
                 f"  {trial.load:>10.4g}{trial.turns:>9,}{trial.share:>9.1%}{cached:>9}{ideal:>7}"
                 f"{usage:>9}{trial.preemptions or 0:>11,}{trial.output_tokens_per_s:>10,.0f}"
@@ -150,13 +150,9 @@ def cliff_lines(found: "Iterable[ArmLoad]") -> Iterator[str]:
         if cliff is not None:
             yield (
                 f"{each.arm}: hit rate falls off at {_sessions(cliff.agents)} sessions, to "
-                f"{_percent(cliff.hit_rate)} of a possible {_percent(cliff.ideal_hit_rate)}; "
+                f"{cliff.hit_rate:.0%} of a possible {cliff.ideal_hit_rate:.0%}; "
                 f"{_sessions(cliff.kept_at)} fit"
             )
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{share:.0%}"
 
 
 def _bracket(found: "ArmLoad", unit: str) -> str:

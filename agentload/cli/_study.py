@@ -99,7 +99,7 @@ def _parameters(verb: str, flags: tuple[Flag, ...]) -> list[Parameter]:
     """Return the options that are fields, then those that only select a kind of study."""
     forms = FORMS[verb]
     switched = {form.switch: form.kind for form in forms if form.switch is not None}
-    required = set.intersection(*map(_required, forms))
+    required = set.intersection(*map(_required_options, forms))
     found = []
     for flag in flags:
         kind = switched.pop(flag.option, None)
@@ -112,7 +112,7 @@ def _parameters(verb: str, flags: tuple[Flag, ...]) -> list[Parameter]:
     return found
 
 
-def _required(form: Form) -> set[str]:
+def _required_options(form: Form) -> set[str]:
     """Return the options without which a kind of study is no study."""
     return {flag.option for flag in form.flags() if flag.default is msgspec.NODEFAULT}
 

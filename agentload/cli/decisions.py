@@ -68,12 +68,12 @@ def advise(
     document = advised(
         database, run, setting=thresholds, reference=reference, profile=profile, production=found
     )
-    print(render(document, "json") if json else _shown(document), end="")
+    print(render(document, "json") if json else _first_screen(document), end="")
     keep(document, database, setting=thresholds)
     check(document, words)
 
 
-def _shown(document: Document) -> str:
+def _first_screen(document: Document) -> str:
     """Return the first screen, on a terminal with its decision and how sure it is in colour."""
     tones: dict[str, Style] = {"good": "good", "bad": "bad"}
     sure: dict[str, Style] = {
@@ -170,7 +170,7 @@ def compare(
     before, after = _two_runs(database, runs)
     words = gate(fail_on)
     document = compared(database, before, after, setting=setting(policy), arm=arm, profile=profile)
-    print(render(document, "json") if json else _shown(document), end="")
+    print(render(document, "json") if json else _first_screen(document), end="")
     if out is not None:
         write(document, out)
     check(document, words)

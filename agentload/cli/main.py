@@ -176,7 +176,7 @@ def main() -> int:
     except Exception as error:  # noqa: BLE001  # what is not the user's is raised again
         if isinstance(error, OSError) and error.errno == errno.ENOSPC:
             _drop_what_stdout_holds()
-        return _failed(error)
+        return _report_failure(error)
     if code == INTERRUPTED:
         _say("error", "interrupted")
     return code
@@ -190,7 +190,7 @@ def _drop_what_stdout_holds() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _failed(error: Exception) -> int:
+def _report_failure(error: Exception) -> int:
     """Say what went wrong and return the exit code, or raise it again
     where it is a bug of ours; the caller keeps no reference to it.
     """

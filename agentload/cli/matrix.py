@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from agentload.cli._lazy import needs
-from agentload.cli._print import notice, print_json, table
+from agentload.cli._print import figure, notice, print_json, table
 from agentload.errors import AgentloadError, UsageError
 from agentload.layout.cost import about
 from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
@@ -99,7 +99,7 @@ def _rows(part: ModelPart) -> Iterator[tuple[str, ...]]:
             f"{taken.calls:,}" if taken.calls else "–",
             str(taken.starts or "–"),
             f"{taken.minutes:,.0f}",
-            f"{taken.usd:,.2f}" if taken.usd is not None else "–",
+            figure(taken.usd, ",.2f"),
         )
 
 

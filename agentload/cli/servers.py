@@ -222,13 +222,13 @@ def launch(
             kv_memory=kv_memory,
             revision=revision,
         )
-        print(explanation(_chosen(_described(endpoints, model, pins), only)), end="")
+        print(explanation(_arms_named(_arms_to_print(endpoints, model, pins), only)), end="")
         return
-    arms = _chosen(read_file(endpoints or FILE), only)
+    arms = _arms_named(read_file(endpoints or FILE), only)
     with run_servers(arms, logs=logs, start_s=start_timeout, notice=notice) as servers:
         prime_all(arms, notice=notice)
         if command:
-            if code := _finished(command):
+            if code := _run_to_its_end(command):
                 if code == GATE:
                     raise GateError(
                         f"'{command[0]}' did not meet its gate (code {code})",
@@ -249,7 +249,7 @@ def launch(
             time.sleep(LOOK_S)
 
 
-def _finished(command: list[str]) -> int:
+def _run_to_its_end(command: list[str]) -> int:
     """Run a command and return its exit code. Raises InterruptError,
     once it has ended by itself, when we are asked to stop meanwhile.
 
@@ -273,7 +273,7 @@ def _finished(command: list[str]) -> int:
     return code
 
 
-def _described(file: Path | None, model: str | None, pins: Pins) -> tuple[Endpoint, ...]:
+def _arms_to_print(file: Path | None, model: str | None, pins: Pins) -> tuple[Endpoint, ...]:
     """Return the arms to print: of the file that is
     named or here, else of a comparison of the model.
     """
@@ -288,7 +288,8 @@ def _described(file: Path | None, model: str | None, pins: Pins) -> tuple[Endpoi
     )
 
 
-def _chosen(arms: tuple[Endpoint, ...], only: str | None) -> tuple[Endpoint, ...]:
+def _arms_named(arms: tuple[Endpoint, ...], only: str | None) -> tuple[Endpoint, ...]:
+    """Return the arms that *only* names, in its order; all without it."""
     if only is None:
         return arms
     names = [name.strip() for name in only.split(",")]

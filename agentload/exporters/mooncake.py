@@ -40,11 +40,11 @@ def lines(
     kept: dict[
         str, dict[int, tuple[Segment, ...]]
     ] = {}  # contexts of sessions whose calls were not all sent yet
-    paced = Paced(trace, partial(_recorded, s_per_token=s_per_token))
+    paced = Paced(trace, partial(_times_of_record, s_per_token=s_per_token))
     for call in paced:
         origin_s = _origin(call.session) if origin_s is None else origin_s
         line: dict[str, Any] = (
-            _named(call, origin_s)
+            _name_and_time(call, origin_s)
             if sessions == "aiperf"
             else {"timestamp": _millis(origin_s + call.start_s)}
         )
@@ -65,7 +65,7 @@ def lines(
         raise TraceError(what, hint="agentload trace check FILE")
 
 
-def _recorded(turn: Turn, at_s: float, *, s_per_token: float) -> tuple[float, float]:
+def _times_of_record(turn: Turn, at_s: float, *, s_per_token: float) -> tuple[float, float]:
     """Send a call when it was sent and let it take what it took, where that was recorded."""
     recorded = turn.recorded or Recorded()
     start_s = at_s if recorded.start_s is None else recorded.start_s
@@ -81,7 +81,8 @@ def _origin(first: Session) -> float:
     return found
 
 
-def _named(call: TimedCall, origin_s: float) -> dict[str, Any]:
+def _name_and_time(call: TimedCall, origin_s: float) -> dict[str, Any]:
+    """Return a call's session, and when it starts or how long it waits."""
     time = (
         {"delay": _millis(call.turn.wait_s)}
         if call.number
@@ -106,12 +107,12 @@ class Blocks:
 
     def ids(self, context: Sequence[Segment]) -> list[int]:
         """Return the ids of a context's blocks, including a partial last one."""
-        own = self._imported(context)
+        own = self._imported_ids(context)
         if own is None:
-            return list(self._chained(context))
+            return list(self._chain_ids(context))
         return own
 
-    def _imported(self, context: Sequence[Segment]) -> list[int] | None:
+    def _imported_ids(self, context: Sequence[Segment]) -> list[int] | None:
         """Return the imported ids of a context made only of imported blocks."""
         if self._block != self._source:
             return None
@@ -125,7 +126,8 @@ class Blocks:
             found += range(first, first + -(-segment.tokens // self._block))
         return found
 
-    def _chained(self, context: Sequence[Segment]) -> Iterator[int]:
+    def _chain_ids(self, context: Sequence[Segment]) -> Iterator[int]:
+        """Yield the numbers of a context's blocks, each by all content up to its end."""
         chain = hashlib.blake2b(digest_size=12)
         room = self._block
         for name, tokens in (piece for segment in context for piece in self._pieces(segment)):

@@ -146,9 +146,8 @@ def sessions(
             continue
         millis = _number(_first(fields, _MILLIS))
         seconds = _number(_first(fields, _SECONDS))
-        named = fields.get(session) if session else None
         yield SizedCall(
-            session=place if named is None else f"+{named}",
+            session=requests.session_name(fields.get(session) if session else None, place),
             at_s=at_s,
             place=place,
             prompt=prompt,

@@ -11,7 +11,16 @@ from typing import Final
 
 import msgspec
 
-from agentload.importers.parts import ContextPiece, Head, Intake, SizedCall, fields, requests, rows
+from agentload.importers.parts import (
+    ContextPiece,
+    Head,
+    Intake,
+    SizedCall,
+    chat,
+    fields,
+    requests,
+    rows,
+)
 from agentload.model.trace import image_tokens
 from agentload.plugins import Count
 
@@ -53,12 +62,11 @@ def sessions(intake: Intake, *, system: Count = 0) -> Iterator[SizedCall]:
             for image in range(row.images)
         ]
         pieces = [*requests.leading(system, row.prompt), *images]
-        known = sum(piece.tokens for piece in pieces)
         yield SizedCall(
             session=place,
             at_s=at_s,
             place=place,
-            prompt=max(row.prompt, known + 1),
+            prompt=max(row.prompt, chat.total(pieces) + 1),
             output=row.output,
             pieces=pieces,
         )

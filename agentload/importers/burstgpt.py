@@ -44,7 +44,7 @@ def sessions(intake: Intake, *, system: Count = 0) -> Iterator[requests.SizedCal
                 intake.notes.drop("a failed request: no answer")
                 continue
             yield requests.SizedCall(
-                session=place if row.session is None else f"+{row.session}",
+                session=requests.session_name(row.session, place),
                 at_s=row.stamp,
                 place=place,
                 prompt=row.prompt,

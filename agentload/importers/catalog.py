@@ -232,16 +232,16 @@ class Conversion:
         except OverflowError as error:
             raise TraceError(
                 f"{self.files[0]}: a number in the source is too large: {error}",
-                hint=self._likely() or self._expected(),
+                hint=self._likely() or self._what_is_read(),
             ) from error
         except TraceError as error:
             if self.importer.sniff(Head(self.files[0])):
                 raise
             own = "" if error.hint is None else f"; {error.hint}"
-            hint = self._likely() or f"{self._expected()}{own}"
+            hint = self._likely() or f"{self._what_is_read()}{own}"
             raise TraceError(error.message, hint=hint) from error
         if not self._tally.sessions:
-            raise TraceError(self._nothing(), hint=self._likely() or self._expected())
+            raise TraceError(self._nothing(), hint=self._likely() or self._what_is_read())
 
     def _nothing(self) -> str:
         """Say of a source without a session what was seen instead, and where first."""
@@ -268,7 +268,7 @@ class Conversion:
             return None
         return f"it looks like {other}: agentload trace import {other} {file}"
 
-    def _expected(self) -> str:
+    def _what_is_read(self) -> str:
         """Say what the format reads."""
         name = self.importer.name
         reads = summary(self.importer.help).rstrip(".:")

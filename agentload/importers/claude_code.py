@@ -90,7 +90,9 @@ def _transcripts(intake: Intake, path: Path, seen: set[int]) -> Iterator[AgentTr
     the sub-agents inside it, found by a first pass over its links.
     """
     agents: dict[str, tuple[float, str]] = {}
-    for agent, _, record in _by_agent(_known(intake, files.records(path, Record, intake.notes))):
+    for agent, _, record in _by_agent(
+        _count_unknown(intake, files.records(path, Record, intake.notes))
+    ):
         at_s = fields.stamp(record)
         if agent not in agents and at_s is not None:
             agents[agent] = (at_s, f"{record.get('cwd')} {record.get('version')}")
@@ -117,6 +119,7 @@ def _parent(path: Path) -> str | None:
 
 
 def _kind(path: Path) -> str:
+    """Return the kind of the sub-agents in a file, from the description next to it."""
     beside = path.with_name(f"{path.stem}.meta.json")
     said = files.parse_json(beside.read_bytes()) if beside.exists() else None
     if not isinstance(said, dict):
@@ -170,7 +173,7 @@ def _by_agent(found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, str, R
         yield agent, place, record
 
 
-def _known(intake: Intake, found: Iterable[tuple[str, Record]]) -> Placed[Record]:
+def _count_unknown(intake: Intake, found: Iterable[tuple[str, Record]]) -> Placed[Record]:
     """Pass lines through and count those of an unknown type."""
     for place, record in found:
         if str(record.get("type")) not in _KNOWN:
@@ -203,30 +206,36 @@ class _Tree:
         above = self._owners.get(str(record.get("parentUuid")))
         message = record.get("message")
         if record.get("type") == "assistant" and isinstance(message, dict):
-            node = self._answer(record, message, above, place)
+            node = self._node_of_answer(record, message, above, place)
         else:
-            node = self._said(record, message, above, place)
+            node = self._node_of_input(record, message, above, place)
         self._owners[record["uuid"]] = node
 
-    def _answer(self, record: Record, message: Record, above: _Node | None, place: str) -> _Node:
+    def _node_of_answer(
+        self, record: Record, message: Record, above: _Node | None, place: str
+    ) -> _Node:
+        """Return the node of an answer, of which a line may be the first or another one."""
         own = message.get("id") or record["uuid"]
         name = reuse.identity(f"{own} {record.get('requestId')}")
         node = self._by_name.get(name)
         if node is None:
-            node = self._node(record, above, place, name=name)
+            node = self._new_node(record, above, place, name=name)
             self._by_name[name] = node
-        _answer(self._intake, node, record, message)
+        _extend_answer(self._intake, node, record, message)
         self._by_call.update(dict.fromkeys(_ids(message, "tool_use", "id"), node))
         return node
 
-    def _said(self, record: Record, message: object, above: _Node | None, place: str) -> _Node:
+    def _node_of_input(
+        self, record: Record, message: object, above: _Node | None, place: str
+    ) -> _Node:
+        """Return the node that a line follows as a result or a note, or a new one for a message."""
         results = _ids(files.as_object(message), "tool_result", "tool_use_id")
         answered = above
         for result in reversed(results):
             answered = self._by_call.get(result, answered)
         pieces = tuple(_pieces(self._intake, record))
         if answered is None or (record.get("type") == "user" and not results):
-            node = self._node(record, above, place)
+            node = self._new_node(record, above, place)
             node.said += pieces
             return node
         if pieces:
@@ -234,7 +243,7 @@ class _Tree:
             answered.last_s = fields.stamp(record) or answered.last_s
         return answered
 
-    def _node(self, record: Record, above: _Node | None, place: str, *, name: int = 0) -> _Node:
+    def _new_node(self, record: Record, above: _Node | None, place: str, *, name: int = 0) -> _Node:
         """Add a node for a line that belongs to no other."""
         at_s = fields.stamp(record)
         sent_s = None if above is None else above.last_s
@@ -250,7 +259,8 @@ class _Tree:
         return node
 
 
-def _answer(intake: Intake, node: _Node, record: Record, message: Record) -> None:
+def _extend_answer(intake: Intake, node: _Node, record: Record, message: Record) -> None:
+    """Add what another line of an answer says; usage grows from line to line."""
     node.said += chat.pieces(intake, "assistant", message)
     node.last_s = fields.stamp(record) or node.last_s
     node.done_s = node.last_s
@@ -264,6 +274,7 @@ def _answer(intake: Intake, node: _Node, record: Record, message: Record) -> Non
 
 
 def _pieces(intake: Intake, record: Record) -> Iterator[ContextPiece]:
+    """Yield what a line adds to the context: a message, or an attachment."""
     message = record.get("message")
     if isinstance(message, dict):
         yield from chat.pieces(intake, "user", message)
@@ -273,6 +284,7 @@ def _pieces(intake: Intake, record: Record) -> Iterator[ContextPiece]:
 
 
 def _ids(message: Record, kind: str, name: str) -> list[str]:
+    """Return the ids, in the field *name*, of a message's blocks of a kind."""
     blocks = files.objects(message.get("content"))
     return [str(block.get(name)) for block in blocks if block.get("type") == kind]
 
@@ -283,6 +295,7 @@ def _sub_agent(record: Record) -> str | None:
 
 
 def _entries(intake: Intake, node: _Node, seen: set[int]) -> Iterator[TranscriptEntry]:
+    """Yield a node's entry, a call where it is an answer not *seen* before, then what follows."""
     parent = None if node.parent is None else node.parent.tip
     said = tuple(node.said)
     entry = TranscriptEntry(
@@ -314,11 +327,12 @@ def _entries(intake: Intake, node: _Node, seen: set[int]) -> Iterator[Transcript
 
 
 def _usage(intake: Intake, node: _Node, said: Sequence[ContextPiece]) -> CallUsage:
+    """Return the usage of an answer, whose output is estimated where the log has only its start."""
     usage = node.usage or {}
     if not usage:
         intake.notes.meet(node.place, "an answer without usage")
     output = usage.get("output_tokens")
-    length = sum(piece.tokens for piece in said)
+    length = chat.total(said)
     if output is not None and output < length // 2:
         intake.notes.estimate(
             "output tokens of a call: estimated from its answer, since the log has only "

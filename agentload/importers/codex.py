@@ -127,12 +127,12 @@ class _Rollout:
                     self.model = payload.get("model") or self.model
                 case "compacted":
                     yield from self._close(CallUsage())
-                    yield from self._compacted(payload, place)
+                    yield from self._compact(payload, place)
                 case "response_item":
                     yield from self._item(payload, place, at_s)
                 case _:
                     if payload.get("type") == "token_count":
-                        yield from self._counted(payload.get("info"))
+                        yield from self._count(payload.get("info"))
         yield from self._close(CallUsage())
 
     def _item(self, item: Record, place: str, at_s: float | None) -> Iterator[TranscriptEntry]:
@@ -148,26 +148,27 @@ class _Rollout:
                 self.sent_s = self.input_s or at_s
                 self.place = place
             self.done_s = at_s
-            self.answer += self._made(item)
+            self.answer += self._pieces_of_model(item)
             return
         if kind not in _RESULTS and not is_message:
             self.intake.notes.meet(place, "an item of an unknown type")
             return
         self.input_s = at_s
-        pieces = list(self._sent(item) if is_message else self._result(item))
+        pieces = list(self._pieces_of_message(item) if is_message else self._result(item))
         if self.is_open:
             self.queue += pieces
         elif pieces:
             yield self._entry(place, pieces)
 
-    def _sent(self, message: Record) -> Iterator[ContextPiece]:
+    def _pieces_of_message(self, message: Record) -> Iterator[ContextPiece]:
+        """Read a message that was sent to the model."""
         return chat.pieces(self.intake, chat.role_of(message.get("role")), message)
 
     def _result(self, item: Record) -> Iterator[ContextPiece]:
         tool = self.names.get(str(item.get("call_id")))
         return chat.pieces(self.intake, "tool", {"content": item.get("output")}, tool=tool)
 
-    def _made(self, item: Record) -> Iterator[ContextPiece]:
+    def _pieces_of_model(self, item: Record) -> Iterator[ContextPiece]:
         """Read what the model wrote: a message, its reasoning, or a call of a tool."""
         match item.get("type"):
             case "message":
@@ -182,7 +183,8 @@ class _Rollout:
                 said = {"content": msgspec.json.encode(shown).decode()}
         return chat.pieces(self.intake, "assistant", said)
 
-    def _counted(self, info: object) -> Iterator[TranscriptEntry]:
+    def _count(self, info: object) -> Iterator[TranscriptEntry]:
+        """End the open call with the usage that a count of tokens has."""
         counted = files.as_object(info)
         last = counted.get("last_token_usage")
         total = counted.get("total_token_usage")
@@ -220,7 +222,8 @@ class _Rollout:
             yield self._entry(self.place, self.queue)
             self.queue = []
 
-    def _compacted(self, payload: Record, place: str) -> Iterator[TranscriptEntry]:
+    def _compact(self, payload: Record, place: str) -> Iterator[TranscriptEntry]:
+        """Drop the history, and begin a new one with what a compaction leaves."""
         self.intake.notes.drop("the call that wrote a compaction's summary: not in the transcript")
         history = files.as_list(payload.get("replacement_history"))
         pieces = list(chat.messages(self.intake, history))

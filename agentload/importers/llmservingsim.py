@@ -66,9 +66,9 @@ def sessions(intake: Intake, *, block: Positive = 16, grid: Grid = "keep") -> It
 def _calls(intake: Intake, numbering: Numbering) -> Iterator[SizedCall]:
     for number, (place, line) in enumerate(intake.records(_Line)):
         at_s = line.arrival_time_ns / 1e9
-        session = str(number) if line.session_id is None else f"+{line.session_id}"
+        session = requests.session_name(line.session_id, str(number))
         delay_s: float | None = None
-        for call in _asked(line):
+        for call in _requests(line):
             if call.input_tok_ids and len(call.input_tok_ids) != call.input_toks:
                 intake.notes.meet(place, "input_tok_ids are not as many as input_toks")
             at_s += delay_s or 0.0
@@ -86,7 +86,8 @@ def _calls(intake: Intake, numbering: Numbering) -> Iterator[SizedCall]:
             intake.notes.skip(place, "neither sub_requests nor input_toks and output_toks")
 
 
-def _asked(line: _Line) -> list[_Call]:
+def _requests(line: _Line) -> list[_Call]:
+    """Return the requests of a line: of a session, or its only one."""
     if line.sub_requests is not None:
         return line.sub_requests
     if line.input_toks is None or line.output_toks is None:

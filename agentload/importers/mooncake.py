@@ -82,7 +82,7 @@ def sessions(
     found = by_session(_calls(intake, block, history), _Call)
     for number, group in enumerate(groups(found, grid)):
         if any(call.pieces for call in group.calls):
-            session = _spoken(intake, group)
+            session = _session_of_texts(intake, group)
         else:
             is_delta = len(group.calls) > 1 and group.calls[0].history == "delta"
             session = requests.session(
@@ -98,7 +98,7 @@ def sessions(
 def _calls(intake: Intake, block: int, history: History) -> Iterator[_Call]:
     last_s: dict[str, float] = {}
     for number, (place, line) in enumerate(intake.records(_Line)):
-        session = str(number) if line.session_id is None else f"+{line.session_id}"
+        session = requests.session_name(line.session_id, str(number))
         call = _Call(
             session=session,
             at_s=(line.timestamp or 0.0) / 1000,
@@ -163,7 +163,7 @@ def _pieces(intake: Intake, line: _Line) -> Iterator[ContextPiece]:
     yield from chat.behind_system(tools, chat.messages(intake, found))
 
 
-def _spoken(intake: Intake, group: CallGroup[_Call]) -> Session:
+def _session_of_texts(intake: Intake, group: CallGroup[_Call]) -> Session:
     """Make a session of calls with text in the source."""
     name = group.name
     spoken: list[SpokenCall] = []

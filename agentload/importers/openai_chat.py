@@ -98,7 +98,7 @@ def _calls(intake: Intake) -> Iterator[SpokenCall]:
                 yield call
         else:
             context = chat.behind_system(opening, chat.messages(intake, found))
-            yield _one(intake, record, context, place=place, continuations=continuations)
+            yield _call(intake, record, context, place=place, continuations=continuations)
 
 
 def conversation(
@@ -152,7 +152,7 @@ def _times(intake: Intake, found: list[Any], timing: CallTiming) -> list[float |
     times = [fields.first_time(files.as_object(message), *_SENT) for message in found]
     if all(at_s is None for at_s in times):
         answers = [number for number, each in enumerate(found) if _role(each) == "assistant"]
-        _file(intake, timing, len(answers))
+        _note_unknown_times(intake, timing, len(answers))
         if answers and answers[0]:
             times[answers[0] - 1] = timing.sent_s
         if len(answers) == 1:
@@ -166,8 +166,8 @@ def _timing(record: Record) -> CallTiming:
     return CallTiming(sent_s=sent_s, done_s=fields.first_time(record, *_DONE))
 
 
-def _file(intake: Intake, timing: CallTiming, answers: int) -> None:
-    """File what is not known of the times of a conversation whose messages have none."""
+def _note_unknown_times(intake: Intake, timing: CallTiming, answers: int) -> None:
+    """Note what is not known of the times of a conversation whose messages have none."""
     if timing.sent_s is None:
         intake.notes.estimate("time of a conversation: not in the source")
     if answers > 1:
@@ -176,7 +176,7 @@ def _file(intake: Intake, timing: CallTiming, answers: int) -> None:
         )
 
 
-def _one(
+def _call(
     intake: Intake,
     record: Record,
     context: list[ContextPiece],
@@ -184,6 +184,7 @@ def _one(
     place: str,
     continuations: Continuations,
 ) -> SpokenCall:
+    """Return a record's request as a call, with its answer if the record has it."""
     request = _request(record)
     response = files.object_in(record.get("response"))
     response = files.object_in(response.get("body")) or response
@@ -201,9 +202,9 @@ def _one(
     if timing.sent_s is None:
         intake.notes.estimate("time of a request: not in the source")
     named = next((str(record[name]) for name in _SESSIONS if record.get(name)), None)
-    # "+": an id of the log is never one of the names made here, such as "#0" and "c0"
+    session = requests.session_name(named, "") or continuations.session(context)
     return SpokenCall(
-        session=f"+{named}" if named else continuations.session(context),
+        session=session,
         at_s=timing.sent_s or 0.0,
         place=place,
         timing=timing,

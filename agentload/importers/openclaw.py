@@ -97,14 +97,15 @@ def sessions(intake: Intake) -> Iterator[Session]:
 def _transcripts(intake: Intake) -> Iterator[AgentTranscript]:
     for path in intake.files:
         if head(path, 16).startswith(_MAGIC):
-            yield from _stored(intake, path)
+            yield from _transcripts_of_store(intake, path)
         elif path.name.startswith(_BUNDLE):
-            yield _bundled(intake, path)
+            yield _transcript_of_bundle(intake, path)
         elif not path.name.endswith(_BESIDE):
-            yield _filed(intake, path)
+            yield _transcript_of_file(intake, path)
 
 
-def _filed(intake: Intake, path: Path) -> AgentTranscript:
+def _transcript_of_file(intake: Intake, path: Path) -> AgentTranscript:
+    """Return the transcript in a file, under the key that the index next to it has."""
     own = path.name.split(".jsonl")[0]
     key = own
     said: Record = {}
@@ -116,7 +117,7 @@ def _filed(intake: Intake, path: Path) -> AgentTranscript:
     first = islice(records(path, Record, ImportNotes("lenient")), 3)
     times = [fields.stamp(record) for _, record in first]
     return _transcript(
-        read=lambda: list(transcripts.entries(intake, records(path, Record, intake.notes))),
+        read=partial(transcripts.entries_of_file, intake, path),
         key=key,
         agent=path.parent.parent.name,
         began_s=min((at_s for at_s in times if at_s is not None), default=0.0),
@@ -130,7 +131,8 @@ def _read(path: Path) -> Record:
     return files.as_object(parse_json(head(path, 1 << 26))) if path.exists() else {}
 
 
-def _bundled(intake: Intake, path: Path) -> AgentTranscript:
+def _transcript_of_bundle(intake: Intake, path: Path) -> AgentTranscript:
+    """Return the transcript of an exported bundle."""
     said = _read(path.with_name("manifest.json"))
     key = str(said.get("sessionKey") or said.get("sessionId") or path.parent.name)
     agent = key.split(":")[1] if key.startswith("agent:") else ""
@@ -153,8 +155,9 @@ def _branch(intake: Intake, path: Path) -> Placed[Record]:
             yield f"{place}, entry {number}", entry
 
 
-def _stored(intake: Intake, path: Path) -> Iterator[AgentTranscript]:
-    with closing(_opened(path)) as database:
+def _transcripts_of_store(intake: Intake, path: Path) -> Iterator[AgentTranscript]:
+    """Yield the transcripts of a database."""
+    with closing(_open(path)) as database:
         windows = {row.get("session_id"): row for row in _rows(database, "session_windows")}
         nodes = {row.get("session_key"): row for row in _rows(database, "session_nodes")}
         found = _began(database)
@@ -172,7 +175,7 @@ def _stored(intake: Intake, path: Path) -> Iterator[AgentTranscript]:
 
 
 def _events(intake: Intake, path: Path, session: str) -> list[TranscriptEntry]:
-    return list(transcripts.entries(intake, _recorded(path, session, intake.notes)))
+    return list(transcripts.entries(intake, _stored_events(path, session, intake.notes)))
 
 
 def _transcript(
@@ -210,7 +213,7 @@ def _opening(intake: Intake, trajectory: Path) -> list[ContextPiece]:
     return []
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open(path: Path) -> sqlite3.Connection:
     """Open read-only; in a folder without write access, as immutable."""
     for mode in ("mode=ro", "mode=ro&immutable=1"):
         try:
@@ -238,7 +241,7 @@ def _has_events(path: Path) -> bool:
         if file.read(len(_MAGIC)) != _MAGIC:
             return False
     try:
-        with closing(_opened(path)) as database:
+        with closing(_open(path)) as database:
             return _exists(database, "transcript_events")
     except (TraceError, *_DAMAGED):
         return False
@@ -272,9 +275,9 @@ def _began(database: sqlite3.Connection) -> list[tuple[str, int]]:
         ).fetchall()
 
 
-def _recorded(path: Path, session: str, notes: ImportNotes) -> Placed[Record]:
+def _stored_events(path: Path, session: str, notes: ImportNotes) -> Placed[Record]:
     """Yield (place, event) of one session's transcript, in order."""
-    with closing(_opened(path)) as database:
+    with closing(_open(path)) as database:
         try:
             found = database.execute(
                 "SELECT seq, event_json FROM transcript_events WHERE session_id = ? ORDER BY seq",

@@ -59,7 +59,7 @@ def sessions(intake: Intake) -> Iterator[SpokenCall]:
         messages = event.messages or []
         before = waiting.get(name)
         if before is not None and len(messages) > before.sent:
-            yield _answered(intake, before.call, messages[before.sent])
+            yield _with_answer(intake, before.call, messages[before.sent])
             del waiting[name]
         if event.stage != "stream:context":
             continue
@@ -91,7 +91,7 @@ def sessions(intake: Intake) -> Iterator[SpokenCall]:
     yield from (left.call for left in waiting.values())
 
 
-def _answered(intake: Intake, call: SpokenCall, message: object) -> SpokenCall:
+def _with_answer(intake: Intake, call: SpokenCall, message: object) -> SpokenCall:
     """Add the answer if the next message is one."""
     if not isinstance(message, dict) or message.get("role") != "assistant":
         return call

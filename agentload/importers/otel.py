@@ -117,7 +117,7 @@ def _rows(intake: Intake, names: Mapping[str, str]) -> Iterator[_Row]:
                 intake.notes.skip(place, "a span without an id or a time")
                 continue
             row = _Row(
-                session=f"+{names[span.trace]}" if span.trace in names else span.trace,
+                session=requests.session_name(names.get(span.trace), span.trace),
                 at_s=span.start_s,
                 place=place,
                 id=span.id,
@@ -158,11 +158,13 @@ def _call(intake: Intake, row: _Row, span: Span) -> None:
         content = files.list_in(system) or system
         context += chat.pieces(intake, "system", {"content": content})
     sent = files.list_in(said.get("gen_ai.input.messages"))
-    context += chat.messages(intake, sent or _numbered(said, "gen_ai.prompt"))
+    context += chat.messages(intake, sent or _numbered_messages(said, "gen_ai.prompt"))
     tools = chat.schemas(intake, files.list_in(said.get("gen_ai.tool.definitions")))
     row.context = chat.behind_system(tools, context)
     answer = files.list_in(said.get("gen_ai.output.messages"))
-    row.answer = list(chat.messages(intake, answer or _numbered(said, "gen_ai.completion")))
+    row.answer = list(
+        chat.messages(intake, answer or _numbered_messages(said, "gen_ai.completion"))
+    )
 
 
 def _is_first_token(event: str) -> bool:
@@ -224,7 +226,7 @@ def _entries(rows: Sequence[_Row]) -> list[transcripts.TranscriptEntry]:
     return list(requests.entries(calls, calls[0].id))
 
 
-def _numbered(said: Record, name: str) -> list[Record]:
+def _numbered_messages(said: Record, name: str) -> list[Record]:
     """Read messages that older instrumentations split into attributes,
     such as gen_ai.prompt.0.role and gen_ai.prompt.0.content.
     """

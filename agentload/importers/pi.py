@@ -9,6 +9,7 @@ first prompt beyond its messages, and are assumed to be the same for all session
 """
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -47,7 +48,7 @@ def sessions(intake: Intake) -> Iterator[Session]:
 
 def _transcript(intake: Intake, path: Path) -> AgentTranscript:
     return AgentTranscript(
-        read=lambda: list(transcripts.entries(intake, records(path, Record, intake.notes))),
+        read=partial(transcripts.entries_of_file, intake, path),
         key=str(path),
         workload="pi",
         began_s=_first(path),

@@ -54,7 +54,7 @@ def sessions(
     seed: Count = 0,
 ) -> Iterator[Session]:
     """Yield sessions with `requests` calls in all."""
-    found, seconds = _told(intake)
+    found, seconds = _scrape(intake)
     prompts = found.histogram("prompt_tokens")
     outputs = found.histogram("output_tokens")
     if prompts is None or outputs is None:
@@ -68,10 +68,10 @@ def sessions(
     told = f"{share:.1%} of prompt tokens were cached, {rate:.3g} requests per second"
     intake.notes.estimate(f"calls are drawn from {prompts.count:,.0f} requests' histograms: {told}")
     play = _Play(rate=rate, wait_s=wait_s, rng=Random(seed))
-    lengths = _drawn(prompts, requests, play.rng)
-    answers = iter(_drawn(outputs, requests, play.rng))
+    lengths = _draw_lengths(prompts, requests, play.rng)
+    answers = iter(_draw_lengths(outputs, requests, play.rng))
     if sharing == "sessions" and share:
-        yield from _grown(intake, lengths, answers, share, play)
+        yield from _growing_sessions(intake, lengths, answers, share, play)
     else:
         yield from _single(lengths, answers, share, play)
 
@@ -109,7 +109,7 @@ def _single(
         start_s += play.rng.expovariate(play.rate)
 
 
-def _told(intake: Intake) -> tuple[Scrape, float | None]:
+def _scrape(intake: Intake) -> tuple[Scrape, float | None]:
     """Return the scrape, or the difference of two, and its seconds."""
     read = []
     for path in intake.files:
@@ -132,7 +132,7 @@ def _told(intake: Intake) -> tuple[Scrape, float | None]:
     return last, None if started is None else last_s - started
 
 
-def _drawn(histogram: Histogram, count: int, rng: Random) -> list[int]:
+def _draw_lengths(histogram: Histogram, count: int, rng: Random) -> list[int]:
     """Draw lengths with the histogram's buckets and, as far as they allow, its mean."""
     edges = [0.0, *histogram.bounds[:-1]]
     highs = []
@@ -182,7 +182,7 @@ class _Play:
     rng: Random
 
 
-def _grown(
+def _growing_sessions(
     intake: Intake, lengths: list[int], answers: Iterator[int], share: float, play: _Play
 ) -> Iterator[Session]:
     """CallGroup calls into sessions with growing contexts, as long

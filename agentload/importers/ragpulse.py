@@ -15,7 +15,16 @@ from typing import Final
 import msgspec
 
 from agentload.errors import TraceError
-from agentload.importers.parts import ContextPiece, Grid, Head, Intake, Record, records, requests
+from agentload.importers.parts import (
+    ContextPiece,
+    Grid,
+    Head,
+    Intake,
+    Record,
+    chat,
+    records,
+    requests,
+)
 from agentload.model.trace import Role, Session
 from agentload.plugins import Count, Positive, Seconds
 
@@ -79,11 +88,11 @@ def _requests(
     for path in paths:
         for place, line in records(path, _Line, intake.notes):
             pieces = list(_pieces(intake, line, place, lengths))
-            known = sum(piece.tokens for piece in pieces)
+            known = chat.total(pieces)
             if known > line.input_length:
                 intake.notes.meet(place, "the lengths of the ids exceed input_length")
             yield requests.SizedCall(
-                session=place if line.session_id is None else f"+{line.session_id}",
+                session=requests.session_name(line.session_id, place),
                 at_s=line.timestamp,
                 place=place,
                 prompt=max(line.input_length, known),

@@ -7,7 +7,7 @@ the counts of info.model_stats, if any. There are no times: sessions start at 0,
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -51,6 +51,15 @@ class _Trajectory(msgspec.Struct):
     info: _Info = msgspec.field(default_factory=_Info)
 
 
+class _Answer(NamedTuple):
+    """An answer of a trajectory."""
+
+    context: list[ContextPiece]
+    answer: list[ContextPiece]
+    waited_s: float
+    """How long the tool before it took."""
+
+
 def sniff(head: Head) -> float:
     """Look for the file extension, or for a history."""
     if head.path.name.removesuffix(".zst").removesuffix(".gz").endswith(".traj"):
@@ -70,26 +79,22 @@ def sessions(intake: Intake, *, every_s: Seconds = 0.0) -> Iterator[SpokenCall]:
         intake.notes.estimate("times of a trajectory: not in the source, but for its tools'")
         sent, received = _ratios(found.info.model_stats, calls)
         at_s = number * every_s
-        for context, answer, wait_s in calls:
-            at_s += wait_s or 0.0
+        for call in calls:
+            at_s += call.waited_s
             yield SpokenCall(
                 session=str(number),
                 at_s=at_s,
                 place=place,
                 timing=CallTiming(sent_s=at_s),
-                usage=CallUsage(
-                    output=max(1, round(sum(piece.tokens for piece in answer) * received))
-                ),
-                context=_scaled(context, sent),
-                answer=_scaled(answer, sent),
+                usage=CallUsage(output=max(1, round(chat.total(call.answer) * received))),
+                context=_scale(call.context, sent),
+                answer=_scale(call.answer, sent),
             )
         number += 1
 
 
-def _calls(
-    intake: Intake, found: _Trajectory
-) -> Iterator[tuple[list[ContextPiece], list[ContextPiece], float | None]]:
-    """Yield each call's context and answer, and how long the tool before it took."""
+def _calls(intake: Intake, found: _Trajectory) -> Iterator[_Answer]:
+    """Yield the answers of a model; those of a demonstration are context."""
     steps = found.trajectory
     context: list[ContextPiece] = []
     number = 0
@@ -98,18 +103,17 @@ def _calls(
         if chat.role_of(message.get("role")) == "assistant" and not message.get("is_demo"):
             step = steps[number] if number < len(steps) else _Step()
             told = step.query or step.messages
-            tool_s = steps[number - 1].execution_time if 0 < number <= len(steps) else None
-            yield (list(chat.messages(intake, told)) if told else list(context)), pieces, tool_s
+            sent = list(chat.messages(intake, told)) if told else list(context)
+            waited_s = steps[number - 1].execution_time if 0 < number <= len(steps) else None
+            yield _Answer(sent, pieces, waited_s or 0.0)
             number += 1
         context += pieces
 
 
-def _ratios(
-    stats: _Stats, calls: Sequence[tuple[list[ContextPiece], list[ContextPiece], float | None]]
-) -> tuple[float, float]:
+def _ratios(stats: _Stats, calls: Sequence[_Answer]) -> tuple[float, float]:
     """Return the factors that scale the lengths of prompts and answers to the counted totals."""
-    sent = sum(piece.tokens for context, _, _ in calls for piece in context)
-    received = sum(piece.tokens for _, answer, _ in calls for piece in answer)
+    sent = sum(chat.total(call.context) for call in calls)
+    received = sum(chat.total(call.answer) for call in calls)
     if stats.api_calls != len(calls):
         return 1.0, 1.0
     return _ratio(stats.tokens_sent, sent), _ratio(stats.tokens_received, received)
@@ -121,7 +125,8 @@ def _ratio(counted: int, estimated: int) -> float:
     return counted / estimated
 
 
-def _scaled(pieces: Sequence[ContextPiece], ratio: float) -> list[ContextPiece]:
+def _scale(pieces: Sequence[ContextPiece], ratio: float) -> list[ContextPiece]:
+    """Scale the lengths of pieces; images keep theirs."""
     if ratio == 1.0:
         return list(pieces)
     return [

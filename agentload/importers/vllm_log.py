@@ -51,7 +51,7 @@ def sessions(intake: Intake, *, block: Positive = 16) -> Iterator[SizedCall]:
             if done is not None:
                 request = open_.pop(done[1], None)
                 if request is not None and request.prompt:
-                    yield _ended(intake, request, line[done.end() - len(b"output: ") :], at_s)
+                    yield _with_answer(intake, request, line[done.end() - len(b"output: ") :], at_s)
                 continue
             received = _RECEIVED.search(line)
             if received is None:
@@ -86,7 +86,7 @@ def _read(intake: Intake, request: SizedCall, text: bytes, numbering: Numbering)
         tokens = [int(token) for token in ids[1].split(b",")]
         request.prompt, request.ids = len(tokens), numbering.tokens(tokens)
     elif prompt is not None:
-        said = _unquoted(prompt[1])
+        said = _unquote(prompt[1])
         if said is None:
             intake.notes.meet(request.place, "an unreadable prompt")
             return
@@ -96,19 +96,21 @@ def _read(intake: Intake, request: SizedCall, text: bytes, numbering: Numbering)
         request.prompt, request.ids = intake.length(said), numbering.text(said)
 
 
-def _ended(intake: Intake, request: SizedCall, text: bytes, at_s: float) -> SizedCall:
+def _with_answer(intake: Intake, request: SizedCall, text: bytes, at_s: float) -> SizedCall:
+    """Return a request with the length of its answer and the time that it took."""
     ids = _IDS.search(text)
     output = _OUTPUT.search(text)
     if ids is not None:
         request.output = ids[1].count(b",") + 1
     elif output is not None:
         intake.notes.estimate("output tokens of a call: estimated from its answer")
-        request.output = max(1, intake.length(_unquoted(output[1]) or ""))
+        request.output = max(1, intake.length(_unquote(output[1]) or ""))
     request.api_s = max(0.0, at_s - request.at_s)
     return request
 
 
-def _unquoted(text: bytes) -> str | None:
+def _unquote(text: bytes) -> str | None:
+    """Return the text of a literal of Python; None if it is none."""
     return files.as_text(python_value(text.decode("utf-8", "replace")))
 
 

@@ -13,7 +13,7 @@ use every_s to space them, or play them with --sessions or --rate.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -72,6 +72,18 @@ class _Ids:
 _ids: Final = msgspec.json.Decoder(list[int]).decode
 
 
+class _Call(NamedTuple):
+    """A request, and its prompt as block ids."""
+
+    request: _Request
+    prompt: BlockPrompt
+
+    @property
+    def end_s(self) -> float:
+        """When its answer was complete, as far as the source says how long that took."""
+        return _end(self.request)
+
+
 @dataclass(slots=True, kw_only=True)
 class _Thread:
     """The calls of an agent or sub-agent read so far."""
@@ -83,7 +95,7 @@ class _Thread:
     begins_s: float = 0.0
     ends_s: float = 0.0
     spawned_by: int | None = None
-    calls: list[tuple[_Request, BlockPrompt]] = field(default_factory=list)
+    calls: list[_Call] = field(default_factory=list)
     joined: dict[int, list["_Thread"]] = field(default_factory=dict)
 
 
@@ -151,7 +163,7 @@ def _threads(intake: Intake, trace: _Trace, place: str, name: str, scope: int) -
 def _sub_agent(
     intake: Intake, request: _Request, parent: _Thread, name: str, place: str
 ) -> _Thread:
-    spawned_s = _end(parent.calls[-1][0]) if parent.calls else 0.0
+    spawned_s = parent.calls[-1].end_s if parent.calls else 0.0
     if request.duration_ms is not None:
         length = request.duration_ms / 1000
     else:
@@ -183,6 +195,7 @@ def _relative(requests: Sequence[_Request], length: float) -> Iterator[_Request]
 def _add(
     intake: Intake, thread: _Thread, request: _Request, growth: PromptTree, place: str
 ) -> bool:
+    """Add a request to its thread; return whether it is one, with a length and readable ids."""
     if request.type not in {"n", "s"}:
         intake.notes.meet(place, "a request of an unknown type")
         return False
@@ -190,7 +203,7 @@ def _add(
         intake.notes.meet(place, "a request without a length")
         return False
     before = thread.calls[-1] if thread.calls else None
-    if before is not None and request.t < before[0].t:
+    if before is not None and request.t < before.request.t:
         intake.notes.meet(place, "the clock jumps backwards")
     if request.api_time is None:
         intake.notes.estimate("api_time is missing: included in the following wait")
@@ -199,19 +212,19 @@ def _add(
     except msgspec.DecodeError:
         intake.notes.skip(place, "hash_ids of a request are not integers")
         return False
-    prompt = growth.add(ids, request.input, after=before and before[1])
+    prompt = growth.add(ids, request.input, after=before and before.prompt)
     prompt.key = f"{thread.name}.{len(thread.calls)}"
     prompt.roles = _roles(request, prompt, before)
     same = 0
-    if before is not None and prompt.parent is before[1]:
+    if before is not None and prompt.parent is before.prompt:
         same = prompt.start // intake.source.block
     thread.trail.blocks(prompt.ids, request.input, same=min(same, len(prompt.ids)))
-    thread.calls.append((request, prompt))
+    thread.calls.append(_Call(request, prompt))
     return True
 
 
 def _roles(
-    request: _Request, prompt: BlockPrompt, before: tuple[_Request, BlockPrompt] | None
+    request: _Request, prompt: BlockPrompt, before: _Call | None
 ) -> tuple[tuple[Role, int], ...]:
     news: tuple[Role, int] = (_wait(request), prompt.end)
     if before is None:
@@ -236,7 +249,7 @@ def _session(thread: _Thread, threads: Sequence[_Thread], *, start_s: float) -> 
     parent = threads[0]
     is_parent = thread is parent
     spawned = threads[1:] if is_parent else ()
-    model = parent.calls[0][0].model
+    model = parent.calls[0].request.model
     turns: list[Turn] = []
     last: BlockPrompt | None = None
     for number, (request, prompt) in enumerate(thread.calls):
@@ -254,10 +267,10 @@ def _session(thread: _Thread, threads: Sequence[_Thread], *, start_s: float) -> 
                 after=tuple(TurnRef(session=child.name, turn=-1) for child in joined),
                 spawn=tuple(child.name for child in spawned if child.spawned_by == number),
                 model=None if request.model == model else request.model,
-                recorded=_recorded(thread, number, start_s),
+                recorded=_recording(thread, number, start_s),
             )
         )
-    first_s = round(start_s + thread.begins_s + thread.calls[0][0].t, 3)
+    first_s = round(start_s + thread.begins_s + thread.calls[0].request.t, 3)
     return Session(
         session=thread.name,
         workload="weka",
@@ -267,9 +280,9 @@ def _session(thread: _Thread, threads: Sequence[_Thread], *, start_s: float) -> 
     )
 
 
-def _recorded(thread: _Thread, number: int, start_s: float) -> Recorded | None:
+def _recording(thread: _Thread, number: int, start_s: float) -> Recorded | None:
     """Return what was recorded of a call; a session says itself when its first call was sent."""
-    request = thread.calls[number][0]
+    request = thread.calls[number].request
     sent_s = round(start_s + thread.begins_s + request.t, 3)
     is_start = not number and thread.spawned_by is None
     return recording(
@@ -281,18 +294,17 @@ def _pause(
     thread: _Thread, parent: _Thread, number: int, joined: Sequence[_Thread]
 ) -> tuple[Wait | None, float]:
     """Return what a call waited for, and how long."""
-    request = thread.calls[number][0]
+    request = thread.calls[number].request
     wait: Wait = _wait(request)
-    if number and request.think_time is not None and not joined:
+    if not number:
+        if thread.spawned_by is None:
+            return None, 0.0
+        spawner = parent.calls[thread.spawned_by]
+        wait = "user" if spawner.request.stop == "end_turn" else "tool"
+        wait_s = thread.begins_s - spawner.end_s + request.t
+    elif request.think_time is not None and not joined:
         wait_s = request.think_time
-    elif number:
-        answered_s = _end(thread.calls[number - 1][0])
-        joined_s = [child.ends_s for child in joined]
-        wait_s = request.t - max([answered_s, *joined_s])
-    elif thread.spawned_by is None:
-        return None, 0.0
     else:
-        spawner = parent.calls[thread.spawned_by][0]
-        wait = "user" if spawner.stop == "end_turn" else "tool"
-        wait_s = thread.begins_s - _end(spawner) + request.t
+        answered_s = thread.calls[number - 1].end_s
+        wait_s = request.t - max([answered_s, *(child.ends_s for child in joined)])
     return wait, round(max(0.0, wait_s), 3)

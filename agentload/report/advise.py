@@ -43,9 +43,8 @@ def advise(
 
 def document_of(found: Verdict, database: Path, *, production: Scrape | None = None) -> Document:
     """Say the verdict on a run, with the facts that its database holds."""
-    setting = found.setting
     known = facts(database, found.view, production=production, setting=found.setting)
-    return document(found.decision, found.evidence, known, policy=setting.policy)
+    return document(found.decision, found.evidence, known, policy=found.setting.policy)
 
 
 def compare(

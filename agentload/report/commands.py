@@ -7,24 +7,26 @@ makes another plan is a run of its own; what is measured next to the run is adde
 
 import shlex
 from math import ceil
-from typing import Any, Final, TypeVar, assert_never
+from typing import Any, Final, NamedTuple, TypeVar, assert_never
 
 import msgspec
 
 from advisor import steps
 from advisor.legs.questions import SHORTEST
 from advisor.legs.speed import MOST_PAIRS
-from advisor.policy import DecideBy
+from advisor.policy import Policy, ServiceLimits
 from agentload.endpoints.read import EMULATED, is_arms_file
 from agentload.model.kv import WELL_KNOWN
 from agentload.report import format as say
 from agentload.report.parts import RunFacts
+from agentload.store.places import DATABASE
 from agentload.study.argv import argv, command, lost_options
 from agentload.study.change import differences, extend, given_pairs
 from agentload.study.kinds import SLO, Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, Slo, TraceRef, Virtual
 
 P = TypeVar("P", bound=Replay | Sweep)
+USUAL: Final = Policy()
 
 # Placeholders for what is not known.
 _TRACE: Final = "TRACE"
@@ -49,21 +51,21 @@ def suggestion(
         case steps.Replicas():
             return None  # it is not known where other servers run; the need says what else to do
         case steps.Features():
-            return _probed(facts)
+            return _probe_command(facts)
         case steps.Again():
-            grown = _grown(_virtual(facts) or _replay(facts), played)
+            grown = _with_played_pairs(_virtual(facts) or _replay(facts), played)
             return _command(facts, _in_blocks(facts, grown), db=database)
         case steps.Control(arm=arm):
             if _virtual(facts) is not None:
                 return None  # how far equal servers differ there is what the profile says
-            controlled = _controlled(_grown(_replay(facts), played), arm)
+            controlled = _with_control(_with_played_pairs(_replay(facts), played), arm)
             return _command(facts, _in_blocks(facts, controlled), db=database)
         case steps.MorePairs(pairs=pairs):
             return _more(facts, pairs, played)
         case steps.Swap(pairs=pairs):
-            return _swapped(facts, pairs, played)
+            return _swap_command(facts, pairs, played)
         case steps.Restarts(restarts=starts):
-            return _restarted(facts, starts, played)
+            return _restart_command(facts, starts, played)
         case steps.Calibrate():
             traces = [trace.path for trace in _replay(facts).traces]
             return shlex.join(("agentload", "calibrate", *traces, "--model", _model(facts)))
@@ -71,61 +73,71 @@ def suggestion(
             return _arms_file(facts, "-", more=(arm,))
         case steps.CapacitySearch() | steps.Lengths() | steps.Questions():
             into = _run_to_join(step, facts, joins=joins)
-            return _command(facts, _beside(step, facts), db=database, into=into)
+            return _command(facts, _study_beside(step, facts), db=database, into=into)
         case _:
             assert_never(step)
 
 
+class OwnServers(NamedTuple):
+    """The commands of a decision on the reader's own servers."""
+
+    described: str
+    """Writes a file of their arms."""
+    decided: str
+    """Plays the run's load on them."""
+    minutes: float | None
+    """What the decision takes at most; None for a benchmark, which has no budget."""
+
+
 def on_own_servers(
     facts: RunFacts,
+    policy: Policy = USUAL,
     *,
-    slo: Slo | None = None,
     agents: int | None = None,
-    decide_by: DecideBy | None = None,
-    min_change: float = 0.03,
-    accuracy_margin: float = 0.03,
     reference: str | None = None,
-) -> tuple[str, str, float | None]:
-    """Return the commands that describe and decide on the reader's own servers, and minutes.
+) -> OwnServers:
+    """Return the commands that decide on the reader's own servers as on those of the run.
 
-    The second plays the run's load, by a benchmark's rules where the run was played by them: it has
-    no budget then. *slo*, *agents* at the peak, what is to decide and the margins are the reader's;
-    without a service level it is that of a run which filled the pool.
+    A run by a benchmark's rules is played by these again. The *policy* and *agents* at the peak are
+    the reader's; without a service level it is that of a run which filled the pool.
     """
+    described = _arms_file(facts, _ARMS_FILE)
     replay = _replay(facts)
+    servers = Live(endpoints=_ARMS_FILE)
     if replay.benchmark is not None:
-        own = msgspec.structs.replace(replay, servers=Live(endpoints=_ARMS_FILE))
-        played = _command(facts, own, db="agentload.duckdb")
-        return _arms_file(facts, _ARMS_FILE), played, None
+        own = msgspec.structs.replace(replay, servers=servers)
+        return OwnServers(described, _command(facts, own, db=DATABASE), None)
     # A decision makes its blocks as short as its budget
     # needs, and repeats sessions with new content.
     load = msgspec.structs.replace(
         replay.load, duration_s=None, max_calls=None, max_tokens=None, history="fixed"
     )
-    servers = Live(endpoints=_ARMS_FILE)
     study = Decide(
         traces=replay.traces,
         servers=servers,
         reference=reference,
-        slo=slo or level_of_run(facts),
+        slo=_level(policy.slo(None)) or level_of_run(facts),
         agents=agents,
         price_usd=facts.price_usd,
-        decide_by=decide_by if agents or decide_by == "tasks" else None,
+        decide_by=policy.decide_by if agents or policy.decide_by == "tasks" else None,
         load=load,
         tokenizer=replay.tokenizer,
-        min_change=min_change,
-        accuracy_margin=accuracy_margin,
+        min_change=policy.min_change,
+        accuracy_margin=policy.accuracy_margin,
         seed=replay.seed,
         request=replay.request,
     )
     # A file of arms may name more of them than the run had: a shorter budget may not hold them.
     if facts.budget_s is not None and facts.budget_s > study.budget_s:
         study = extend(study, budget_s=facts.budget_s)
-    return (
-        _arms_file(facts, _ARMS_FILE),
-        _command(facts, study, db="agentload.duckdb"),
-        study.budget_s / 60,
-    )
+    return OwnServers(described, _command(facts, study, db=DATABASE), study.budget_s / 60)
+
+
+def _level(said: ServiceLimits | None) -> Slo | None:
+    """Return the advisor's service level as studies have it."""
+    if said is None:
+        return None
+    return Slo(ttft_ms=said.ttft_ms, tpot_ms=said.tpot_ms, turn_ms=said.turn_ms)
 
 
 def commands_of_run(facts: RunFacts) -> tuple[str, ...]:
@@ -166,7 +178,7 @@ def silent_options(facts: RunFacts) -> tuple[str, ...]:
     return lost_options(_replay(facts), facts.spelled)
 
 
-def _probed(facts: RunFacts) -> str | None:
+def _probe_command(facts: RunFacts) -> str | None:
     """Return the probe of the run's servers; None where they never run side by side."""
     servers = _servers(facts)
     is_apart = servers.launch or servers.endpoints.startswith(EMULATED)
@@ -175,7 +187,7 @@ def _probed(facts: RunFacts) -> str | None:
     return _command(facts, Probe(servers=servers))
 
 
-def _swapped(facts: RunFacts, pairs: int, played: int) -> str:
+def _swap_command(facts: RunFacts, pairs: int, played: int) -> str:
     """Return the replay in which arms change machines."""
     changed: dict[str, object] = {"swap": True, "aa": None}
     if _replay(facts).design == "sequential":
@@ -185,7 +197,7 @@ def _swapped(facts: RunFacts, pairs: int, played: int) -> str:
     return _more(facts, pairs, played, **changed)
 
 
-def _restarted(facts: RunFacts, starts: int, played: int) -> str | None:
+def _restart_command(facts: RunFacts, starts: int, played: int) -> str | None:
     """Return the replay in which each arm is started *starts* times.
 
     Or the command for the arms file that it needs; None where nobody starts servers, or nobody
@@ -287,14 +299,14 @@ def _replay(facts: RunFacts) -> Replay:
             return Replay(traces=named, servers=_servers(facts))
 
 
-def _controlled(study: Replay, arm: str) -> Replay:
+def _with_control(study: Replay, arm: str) -> Replay:
     """Return a replay that plays an arm twice, under two names."""
     # The second copy is on the machine of its twin, where neither may disturb the other.
     alone = {"design": "interleaved"} if study.design == "parallel" else {}
     return extend(study, aa=arm, swap=False, **alone)
 
 
-def _grown(study: Replay, played: int) -> Replay:
+def _with_played_pairs(study: Replay, played: int) -> Replay:
     """Return a replay with as many pairs as the run has by now.
 
     That is more than were asked for first where the run was extended.
@@ -352,7 +364,7 @@ def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
     return _command(facts, wanted, db=facts.made.database, resume=facts.made.run)
 
 
-def _beside(
+def _study_beside(
     step: steps.CapacitySearch | steps.Lengths | steps.Questions, facts: RunFacts
 ) -> Search | Sweep | Ask:
     """Return the study of what is measured next to the run, on its servers."""
@@ -442,10 +454,9 @@ def _run_to_join(step: steps.Step, facts: RunFacts, *, joins: bool) -> str | Non
 def _limits(step: steps.CapacitySearch, replay: Replay) -> dict[str, Any]:
     """Return the service level of a search: the step's, else that of a long run."""
     said = step.limits
-    if said is not None:
-        limits = Slo(ttft_ms=said.ttft_ms, tpot_ms=said.tpot_ms, turn_ms=said.turn_ms)
-        if limits != Slo():
-            return {"slo": limits, "share": said.share}
+    limits = _level(said)
+    if said is not None and limits != Slo():
+        return {"slo": limits, "share": said.share}
     if replay.capacity is None:
         return {}
     return {"slo": replay.slo}

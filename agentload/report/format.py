@@ -25,6 +25,7 @@ _ENDS: Final = re.compile(r"\[([^\[\],]+?)%?, ([^\[\],]+?)%?\]")
 _RAISED: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 T = TypeVar("T")
+Shown = TypeVar("Shown")
 PrintNumber: TypeAlias = Callable[[float, int], str]
 Ends: TypeAlias = tuple[float, float | None, float | None]
 """A value and the ends of its interval."""
@@ -97,7 +98,7 @@ def _tenths(estimate: Estimate | None) -> int:
     """Return one decimal for a share in percent, more where one would not show its interval."""
     if estimate is None:
         return 1
-    ends = [end for end in (estimate.low, estimate.high) if end is not None]
+    ends = present((estimate.low, estimate.high))
     wide = max((abs(estimate.value - end) for end in ends), default=0.0)
     if 0 < wide < 1e-3:
         return decimals(100 * wide)
@@ -137,11 +138,11 @@ def spread(
     """
     if estimate is None or not math.isfinite(estimate.value):
         return ABSENT
-    value, *ends = _scaled(estimate, factor)
+    value, *ends = _times_factor(estimate, factor)
     is_bare = ends == [None, None]
     if places is None:
-        known = [each for each in among if each is not None and math.isfinite(each.value)]
-        compared = [_scaled(each, factor) for each in known or (estimate,)]
+        known = [each for each in present(among) if math.isfinite(each.value)]
+        compared = [_times_factor(each, factor) for each in known or (estimate,)]
         places = _most_places(compared) if is_bare else _least_earned(compared)
     text = f"{print_number(value, places)}{unit}"
     if is_bare:
@@ -157,10 +158,11 @@ def _most_places(compared: Iterable[Ends]) -> int:
 
 def _least_earned(compared: Iterable[Ends]) -> int:
     """Return the decimals that the widest interval earns."""
-    return min((_earned(*each) for each in compared if any(each)), default=0)
+    return min((_earned_decimals(*each) for each in compared if any(each)), default=0)
 
 
-def _scaled(estimate: Estimate, factor: float) -> Ends:
+def _times_factor(estimate: Estimate, factor: float) -> Ends:
+    """Return a value and the ends of its interval, times a factor."""
     return factor * estimate.value, _end(estimate.low, factor), _end(estimate.high, factor)
 
 
@@ -171,13 +173,12 @@ def _end(end: float | None, factor: float) -> float | None:
     return factor * end
 
 
-def _earned(value: float, low: float | None, high: float | None) -> int:
+def _earned_decimals(value: float, low: float | None, high: float | None) -> int:
     """Return the decimals that a figure earns: those of three significant digits at most.
 
     Of its interval fewer, and more only where the interval is narrower than these.
     """
-    ends = [end for end in (low, high) if end is not None]
-    apart = [abs(value - end) for end in ends]
+    apart = [abs(value - end) for end in present((low, high))]
     if not any(apart):
         return _places(value)
     half_width = sum(apart) / len(apart)
@@ -258,7 +259,7 @@ def _share(each: Estimate, among: Sequence[Estimate | None]) -> str:
 
 def _time(each: Estimate, among: Sequence[Estimate | None]) -> str:
     """Print a time in the unit of those among which it is read, unless they differ tenfold."""
-    alike = [other for other in among if other is not None and _is_alike(each, other)]
+    alike = [other for other in present(among) if _is_alike(each, other)]
     largest = max((other.value for other in alike), default=each.value)
     size, unit = _time_unit(largest)
     return spread(each, number, factor=1 / size, unit=f" {unit}", among=alike)
@@ -314,7 +315,7 @@ TENFOLD: Final = 10
 
 def durations(times: Sequence[float | None]) -> tuple[str | None, ...]:
     """Print milliseconds that are compared: in one unit, with the decimals of the largest."""
-    known = [each for each in times if each is not None]
+    known = present(times)
     if not _are_alike(known):
         return where_known(times, duration)
     size, unit = _time_unit(max(known))
@@ -324,14 +325,21 @@ def durations(times: Sequence[float | None]) -> tuple[str | None, ...]:
 
 def numbers(values: Sequence[float | None]) -> tuple[str | None, ...]:
     """Print numbers that are compared: with the decimals of the largest."""
-    known = [each for each in values if each is not None]
+    known = present(values)
     if not _are_alike(known):
         return where_known(values, partial(significant, digits=3))
     return where_known(values, partial(number, decimals=_digits(max(known))))
 
 
-def where_known(values: Iterable[T | None], show: Callable[[T], str]) -> tuple[str | None, ...]:
-    """Print each value that is known; None stays."""
+def present(values: Iterable[T | None]) -> list[T]:
+    """Return the values that are known."""
+    return [value for value in values if value is not None]
+
+
+def where_known(
+    values: Iterable[T | None], show: Callable[[T], Shown | None]
+) -> tuple[Shown | None, ...]:
+    """Return what is shown of each value that is known; None stays."""
     return tuple(None if each is None else show(each) for each in values)
 
 

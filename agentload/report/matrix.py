@@ -20,6 +20,7 @@ from agentload.report.formats.json import indented_json
 from agentload.report.formats.md import render as as_markdown
 from agentload.report.parts import Cell, Listing, Table, Tone, in_grey, table
 from agentload.report.record import ConfigRow, Measured, Missing, rows
+from agentload.report.render import write_files
 from agentload.report.sections.arms import need, words
 from agentload.report.sections.opening import BANNERS, HEADINGS
 from agentload.report.sections.rows import ABSENT
@@ -157,14 +158,19 @@ class MatrixPage:
             listings = [lists[place] for lists in own]
             headings = {listing.heading for listing in listings}
             common = headings.pop() if len(headings) == 1 else heading.format("a new setting")
-            items = _of_models(self.models, [listing.items for listing in listings])
+            items = self._of_models([listing.items for listing in listings])
             out.append(Listing(heading=common, word=word, items=items))
         return tuple(out)
 
     @property
     def no_difference(self) -> tuple[str, ...]:
         """Return the classes that are in no list, each with its model."""
-        return _of_models(self.models, [each.document.no_difference for each in self.models])
+        return self._of_models([each.document.no_difference for each in self.models])
+
+    def _of_models(self, items: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+        """Write the items of each model on one line behind its name, where there are any."""
+        pairs = zip(self.models, items, strict=True)
+        return tuple(f"{of.model}: {'; '.join(own)}" for of, own in pairs if own)
 
     @property
     def rows(self) -> tuple[ConfigRow, ...]:
@@ -244,11 +250,6 @@ def _span(lane: int, of: Scenario) -> LaneSpan:
         slot=1 if of.is_judged else None,
         tip=f"{of.name}: {say.change(found)}",
     )
-
-
-def _of_models(models: Sequence[Measured], items: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    pairs = zip(models, items, strict=True)
-    return tuple(f"{of.model}: {'; '.join(own)}" for of, own in pairs if own)
 
 
 def _verdict(of: Measured, row: ConfigRow) -> Cell:
@@ -378,14 +379,8 @@ WIDE: Final = "body { max-width: 100rem; }\n"
 
 def write(page: MatrixPage, folder: Path, *, name: str = "matrix") -> tuple[Path, ...]:
     """Write `NAME.md`, `NAME.html` and `NAME.json`; return their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
     texts = {"md": markdown(page), "html": html(page), "json": json(page)}
-    out = []
-    for suffix, text in texts.items():
-        path = folder / f"{name}.{suffix}"
-        path.write_text(text, encoding="utf-8")
-        out.append(path)
-    return tuple(out)
+    return write_files(folder, ((f"{name}.{suffix}", text) for suffix, text in texts.items()))
 
 
 def markdown(page: MatrixPage) -> str:

@@ -4,7 +4,7 @@ Words and numbers are in their final form, as a reader meets them. What else a r
 run is here too.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -159,6 +159,8 @@ class RunFacts:
     """What a GPU costs an hour, where the reader said so."""
 
 
+Files: TypeAlias = Iterator[tuple[str, str]]
+"""The files of a format, each with its name and its text."""
 Tone: TypeAlias = Literal["plain", "strong", "good", "bad", "muted"]
 State: TypeAlias = Literal["ok", "bad", "unknown"]
 Certainty: TypeAlias = Literal["certain", "likely", "open"]

@@ -5,13 +5,12 @@ That is how it was made, what its servers reported, and series for charts.
 
 import hashlib
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import duckdb
 
@@ -25,6 +24,7 @@ from agentload.exposition.scrape import Scrape
 from agentload.model.rows import ArmRow, ProbeRow
 from agentload.report import format as say
 from agentload.report.parts import Block, Made, Retrieval, RunFacts, Served, Timeline, Turn
+from agentload.report.sections.view import by_key
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.document import json_text
@@ -34,6 +34,7 @@ from agentload.study.stored import parse_stored
 from agentload.verdict.looks import speed_looks
 from agentload.verdict.policy import DECISION, Setting
 
+T = TypeVar("T")
 SECOND: Final = 1_000_000_000
 _UNDER: Final = {"driver": "driver", "cuda": "CUDA"}
 """What a server says of its machine, and what it is called."""
@@ -55,7 +56,7 @@ def facts(
     with reading(database) as connection:
         study = view.study()
         return RunFacts(
-            made=_made(connection, database, view, study),
+            made=_how_made(connection, database, view, study),
             study=study,
             additions=_additions(connection, view.name),
             policy_file=setting.name if Path(setting.name).is_file() else None,
@@ -65,7 +66,7 @@ def facts(
             retrieval=_retrieval(connection, view.name),
             production=production,
             looks=speed_looks(tables.rows(connection, ProbeRow, run_id=view.name, probe=DECISION)),
-            unmeasured=_unmeasured(study),
+            unmeasured=_unmeasured_arms(study),
             spelled=setting.spelled,
             budget_s=setting.enough_s or setting.budget_s,
             asked=question_options(connection, view.name, view.arms_asked),
@@ -80,7 +81,7 @@ def _additions(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Study, 
     return tuple(parse_stored(row.settings) for row in rows)
 
 
-def _unmeasured(study: Study | None) -> tuple[str, ...]:
+def _unmeasured_arms(study: Study | None) -> tuple[str, ...]:
     """List the arms of a simulated profile that are priors; none where it is gone."""
     if isinstance(study, Replay) and isinstance(study.servers, Virtual):
         with suppress(ProfileError):
@@ -88,19 +89,20 @@ def _unmeasured(study: Study | None) -> tuple[str, ...]:
     return ()
 
 
-def _made(
+def _how_made(
     connection: duckdb.DuckDBPyConnection, database: Path, view: RunView, study: Study | None
 ) -> Made:
+    """Return how a run was made."""
     row, legs = view.run, view.legs
     spent = [leg.ended_ns - leg.monotonic_ns for leg in legs if leg.ended_ns is not None]
     traces = [row.trace_name] if row.trace_name else []
     if isinstance(study, Replay):
         traces = [each.path for each in study.traces]
-    query = (
-        "SELECT CASE WHEN contains(session, '/') THEN split_part(session, '/', 1) ELSE '' END "
-        "AS of, count(DISTINCT session) "
-    )
-    query += "FROM attempts WHERE run_id = ? GROUP BY of"
+    query = """
+        SELECT CASE WHEN contains(session, '/') THEN split_part(session, '/', 1) ELSE '' END AS of,
+            count(DISTINCT session)
+        FROM attempts WHERE run_id = ? GROUP BY of
+    """
     sessions = dict(connection.execute(query, [view.name]).fetchall())
     created = None
     if row.created_ns:  # a simulation has no date: two equal simulations are one run
@@ -127,22 +129,20 @@ def _made(
 
 
 def _servers(view: RunView) -> tuple[Served, ...]:
-    said: dict[str, list[Facts]] = {}
-    for row in view.fingerprints:
-        said.setdefault(row.arm, []).append(json.loads(row.facts))
+    said: dict[str, list[Facts]] = by_key(
+        (row.arm, json.loads(row.facts)) for row in view.fingerprints
+    )
     # An arm may change machines within a run: then its blocks know where it was.
-    on: dict[str, dict[str, None]] = {}
-    for block in view.blocks:
-        if block.machine is not None:
-            on.setdefault(block.arm, {})[block.machine] = None
+    machines = by_key((block.arm, block.machine) for block in view.blocks if block.machine)
     served = []
     for arm in view.arms:
-        machine = ", then ".join(on.get(arm.arm, ())) or arm.machine
-        served.append(_served(arm, machine, said.get(arm.arm, [])))
+        machine = ", then ".join(dict.fromkeys(machines.get(arm.arm, ()))) or arm.machine
+        served.append(_server_facts(arm, machine, said.get(arm.arm, [])))
     return tuple(served)
 
 
-def _served(arm: ArmRow, machine: str | None, said: list[Facts]) -> Served:
+def _server_facts(arm: ArmRow, machine: str | None, said: list[Facts]) -> Served:
+    """Return what an arm's server *said* it is, each time it was asked."""
     arm_facts = Served(arm=arm.arm, url=arm.url, machine=machine, profile=arm.profile)
     if not said:
         return arm_facts
@@ -181,97 +181,70 @@ def _blocks(played: Sequence[PlayedBlock]) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-_WHOLE: Final = """
-    FROM (
+_SESSION: Final = """
+    WITH whole AS (
         SELECT a.* FROM attempts AS a JOIN plays AS p ON (p.leg, p.arm, p.pair) = (a.leg, a.arm,
             a.pair)
             AND a.released_ns BETWEEN p.started_ns AND p.ended_ns
         WHERE a.run_id = $run AND NOT a.prime AND a.retry_of IS NULL
+    ), shown AS (
+        SELECT pair, session FROM whole
+        GROUP BY pair, session HAVING bool_and(done_ns IS NOT NULL)
+        ORDER BY count(DISTINCT arm) DESC, least(count(*) / count(DISTINCT arm), $most) DESC,
+            sum(done_ns - released_ns) DESC, pair, session
+        LIMIT 1
+    ), since_due AS (
+        SELECT *, first_value(due_ns) OVER (PARTITION BY arm ORDER BY turn) AS first_due_ns
+        FROM whole JOIN shown USING (pair, session)
     )
+    SELECT arm, turn, status, prompt_tokens, cached_tokens, output_tokens,
+        (due_ns - first_due_ns) / 1e9 AS due_s,
+        (released_ns - first_due_ns) / 1e9 AS released_s,
+        (coalesce(first_ns, done_ns) - first_due_ns) / 1e9 AS first_s,
+        (done_ns - first_due_ns) / 1e9 AS done_s
+    FROM since_due ORDER BY arm, turn
 """
+"""The session to show: finished by most arms, with the most turns a chart can show, the longest."""
 
 
 def _session(
     connection: duckdb.DuckDBPyConnection, run: str, played: Sequence[PlayedBlock]
 ) -> tuple[Turn, ...]:
-    """Read the session to show: finished by most arms, with the most turns a chart can show.
-
-    Of equal ones the longest.
-    """
-    pick = f"""
-        SELECT pair, session, count(*) AS turns, sum(done_ns - released_ns) AS busy,
-            count(DISTINCT arm) AS arms {_WHOLE}
-        GROUP BY ALL HAVING bool_and(done_ns IS NOT NULL)
-        ORDER BY arms DESC, least(turns / arms, $most) DESC, busy DESC, pair, session LIMIT 1
-    """
-    query = f"""
-        SELECT arm, turn, due_ns, released_ns, coalesce(first_ns, done_ns), done_ns, status,
-            prompt_tokens, cached_tokens, output_tokens
-        {_WHOLE} WHERE pair = $pair AND session = $session ORDER BY arm, turn
-    """
+    """Read the turns of the session to show, arm by arm; none without a finished session."""
     with plays_table(connection, played):
-        most = f"SELECT pair, session FROM ({pick})"  # noqa: S608  # the same
-        row = connection.execute(most, {"run": run, "most": TURNS}).fetchone()
-        if row is None:
-            return ()
-        rows = connection.execute(query, {"run": run, "pair": row[0], "session": row[1]}).fetchall()
-    turns = []
-    began: dict[str, int] = {}
-    for arm, turn, *instants, status, prompt, cached, output in rows:
-        start = began.setdefault(arm, instants[0])
-        due_s, released_s, first_s, done_s = ((at - start) / SECOND for at in instants)
-        turns.append(
-            Turn(
-                arm=arm,
-                turn=turn,
-                due_s=due_s,
-                released_s=released_s,
-                first_s=first_s,
-                done_s=done_s,
-                status=status,
-                prompt_tokens=prompt,
-                cached_tokens=cached,
-                output_tokens=output,
-            )
-        )
-    return tuple(turns)
+        return _records(connection.execute(_SESSION, {"run": run, "most": TURNS}), Turn)
+
+
+_TIMELINES: Final = """
+    SELECT arm, (wall_ns - $origin_ns) / 1e9 AS second,
+        max(value) FILTER (name = 'kv_usage') AS kv_usage,
+        sum(value) FILTER (name = 'preemptions') AS preemptions,
+        sum(value) FILTER (name = 'running') AS running
+    FROM readings WHERE run_id = $run AND name IN ('kv_usage', 'preemptions', 'running')
+    GROUP BY arm, second HAVING kv_usage IS NOT NULL ORDER BY arm, second
+"""
+"""Legs have a monotonic clock each; the wall clock says how far apart they are. A server of several
+engines reports each: the pool is as full as its fullest part, preemptions add up.
+"""
 
 
 def _timelines(connection: duckdb.DuckDBPyConnection, view: RunView) -> tuple[Timeline, ...]:
-    # Legs have a monotonic clock each; the wall clock says how far apart they are.
-    query = """
-        SELECT arm, name, (wall_ns - $origin_ns) / 1e9 AS second, value FROM readings
-        WHERE run_id = $run AND name IN ('kv_usage', 'preemptions', 'running')
-        ORDER BY arm, second
-    """
     origin_ns = view.legs[0].wall_ns if view.legs else 0
-    by_arm: dict[str, dict[str, dict[float, float]]] = {}
-    rows = connection.execute(query, {"run": view.name, "origin_ns": origin_ns}).fetchall()
-    for arm, name, second, value in rows:
-        # A server of several engines reports each: the pool
-        # is as full as its fullest part, preemptions add up.
-        readings = by_arm.setdefault(arm, {}).setdefault(name, {})
-        before = readings.get(second, 0.0)
-        readings[second] = max(before, value) if name == "kv_usage" else before + value
-    return tuple(_timeline(arm, names) for arm, names in by_arm.items() if "kv_usage" in names)
+    rows = connection.execute(_TIMELINES, {"run": view.name, "origin_ns": origin_ns}).fetchall()
+    by_arm = by_key((arm, sample) for arm, *sample in rows)
+    return tuple(_timeline(arm, samples) for arm, samples in by_arm.items())
 
 
-def _timeline(arm: str, readings: Mapping[str, Mapping[float, float]]) -> Timeline:
-    usage = readings["kv_usage"]
-    seconds = tuple(usage)
-    preemptions: tuple[float, ...] = ()
-    counts = readings.get("preemptions", {})
-    if counts and all(second in counts for second in seconds):
-        preemptions = _increments(counts[second] for second in seconds)
-    running: tuple[float, ...] = ()
-    if "running" in readings:
-        running = tuple(readings["running"].get(second, 0.0) for second in seconds)
+def _timeline(arm: str, samples: Sequence[Sequence[float | None]]) -> Timeline:
+    """Return an arm's samples as series; one that the server does not report is empty."""
+    seconds, usage, preemptions, running = zip(*samples, strict=True)
+    says_running = any(each is not None for each in running)
     return Timeline(
         arm=arm,
         seconds=seconds,
-        kv_usage=tuple(usage.values()),
-        preemptions=preemptions,
-        running=running,
+        kv_usage=usage,
+        preemptions=() if None in preemptions else _increments(preemptions),
+        running=tuple(each or 0.0 for each in running) if says_running else (),
     )
 
 
@@ -291,26 +264,27 @@ def _increments(counts: Iterable[float]) -> tuple[float, ...]:
     return tuple(out)
 
 
-def _retrieval(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Retrieval, ...]:
-    query = """
-        SELECT arm, task, context_tokens, round(10 * depth) / 10 AS tenth, count_if("right"),
-            count(*)
-        FROM graded WHERE run_id = ? AND depth IS NOT NULL AND "right" IS NOT NULL
-        GROUP BY ALL ORDER BY ALL
-    """
-    rows = connection.execute(query, [run]).fetchall()
-    lengths = {row[2] for row in rows}
-    cells: dict[tuple[str, str, float, float], tuple[int, int]] = {}
-    for arm, task, length, depth, right, items in rows:
-        column = float(length)
-        if len(lengths) > LENGTHS:
-            column = float(2 ** round(math.log2(length)))
-        before_right, before_items = cells.get((arm, task, column, depth), (0, 0))
-        cells[arm, task, column, depth] = (before_right + right, before_items + items)
-    return tuple(
-        Retrieval(arm=arm, task=task, context_tokens=length, depth=depth, right=right, items=items)
-        for (arm, task, length, depth), (right, items) in cells.items()
+_RETRIEVAL: Final = """
+    WITH answered AS (
+        SELECT arm, task, context_tokens AS length, round(10 * depth) / 10 AS tenth, "right"
+        FROM graded WHERE run_id = $run AND depth IS NOT NULL AND "right" IS NOT NULL
     )
+    SELECT arm, task, tenth AS depth, count_if("right") AS right, count(*) AS items,
+        CASE WHEN (SELECT count(DISTINCT length) FROM answered) > $most
+            THEN 2.0 ** round(log2(length)) ELSE length::DOUBLE END AS context_tokens
+    FROM answered
+    GROUP BY arm, task, depth, context_tokens ORDER BY arm, task, min(length), depth
+"""
+
+
+def _retrieval(connection: duckdb.DuckDBPyConnection, run: str) -> tuple[Retrieval, ...]:
+    return _records(connection.execute(_RETRIEVAL, {"run": run, "most": LENGTHS}), Retrieval)
+
+
+def _records(found: duckdb.DuckDBPyConnection, kind: Callable[..., T]) -> tuple[T, ...]:
+    """Return the rows of a query as records, whose fields are its columns."""
+    names = [column[0] for column in found.description]
+    return tuple(kind(**dict(zip(names, row, strict=True))) for row in found.fetchall())
 
 
 def origin(source: Mapping[str, Any], sessions: Mapping[str, int]) -> str | None:

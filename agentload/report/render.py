@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from agentload.errors import UsageError
 from agentload.plugins import Plugins
-from agentload.report.parts import Document, Rollout
+from agentload.report.parts import Document, Files, Rollout
 
 NAMES: Final = ("canary.yaml", "alerts.yaml", "rollback.md")
 MARK: Final = "agentload canary"
@@ -18,28 +18,21 @@ _RELEASED: Final = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
 
 def deployment_files(rollout: Rollout) -> tuple[tuple[str, str], ...]:
     """Return the name and text of each file that belongs to the canary."""
-    # late: most documents have no rollout
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from agentload.report.templating import environment  # late: most documents have no rollout
 
-    environment = Environment(
-        loader=PackageLoader("agentload.report"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    filling = environment(
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701  # YAML and Markdown: every value passes `quoted`
+        autoescape=False,  # YAML and Markdown: every value passes `quoted`
     )
     # A JSON string is a YAML string.
-    environment.filters["quoted"] = lambda words: json.dumps(str(words), ensure_ascii=False)
+    filling.filters["quoted"] = lambda words: json.dumps(str(words), ensure_ascii=False)
     released = rollout.version is not None and _RELEASED.fullmatch(rollout.version) is not None
     image = f"vllm/vllm-openai:v{rollout.version}" if released else "IMAGE"
-    return tuple(
-        (
-            name,
-            environment.get_template(f"{name}.j2").render(rollout=rollout, image=image, mark=MARK),
-        )
-        for name in NAMES
-    )
+    files = []
+    for name in NAMES:
+        template = filling.get_template(f"{name}.j2")
+        files.append((name, template.render(rollout=rollout, image=image, mark=MARK)))
+    return tuple(files)
 
 
 USUAL: Final = ("md", "html", "json")
@@ -65,21 +58,26 @@ def write(document: Document, folder: Path, *, formats: Sequence[str] = USUAL) -
 
     Raises as `render` does.
     """
-    out = []
     files = [file for name in formats for file in _files(document, name)]
-    if document.rollout is not None:
+    if document.rollout is None:
+        _withdraw(folder)
+    else:
         files += deployment_files(document.rollout)
+    return write_files(folder, files)
+
+
+def write_files(folder: Path, files: Iterable[tuple[str, str]]) -> tuple[Path, ...]:
+    """Write files by name into a folder, which is made, and return their paths."""
+    paths = []
     for name, text in files:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-        out.append(path)
-    if document.rollout is None:
-        _withdraw(folder)
-    return tuple(out)
+        paths.append(path)
+    return tuple(paths)
 
 
-def _files(document: Document, format: str) -> Iterator[tuple[str, str]]:
+def _files(document: Document, format: str) -> Files:
     if format not in formats():
         raise UsageError(f"no format '{format}'", hint=f"any of: {','.join(formats())}")
     yield from _FORMATS.load(format).files(document)

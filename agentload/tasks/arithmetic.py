@@ -10,7 +10,7 @@ from typing import Final
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import NOTHING, Grade, Item
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import fitting, prompt_hiding, room
+from agentload.tasks.parts.draw import HiddenLines, fitting
 from agentload.tasks.parts.grading import is_echo
 
 STEP_TOKENS: Final = 64  # of an answer: steps may be written down
@@ -42,22 +42,21 @@ def generate(
     (name,) = draw.pairs(rng, 1)
     thing = draw.choice(rng, _THINGS)
     asked, count = _story(rng, name, thing, steps)
-    after = _AFTER.format(thing=thing, name=name)
-    output = STEP_TOKENS * min(steps, LONG // 2)
-    left = room(tokenizer, context, output=output, around=(_BEFORE, after, asked))
+    hidden = HiddenLines(
+        before=_BEFORE,
+        lines=(asked,),
+        after=_AFTER.format(thing=thing, name=name),
+        output_tokens=STEP_TOKENS * min(steps, LONG // 2),
+    )
     sample_rng = Random(0)
     sample = [_story(sample_rng, each, "marbles")[0] for each in draw.pairs(sample_rng, 128)]
-    fits = fitting(tokenizer, left, sample)
+    fits = fitting(tokenizer, hidden.room(tokenizer, context), sample)
     others = [
         _story(rng, each, draw.choice(rng, _THINGS))[0]
         for each in draw.pairs(rng, fits)
         if each != name
     ]
-    return Item(
-        messages=prompt_hiding(asked, among=others, depth=depth, before=_BEFORE, after=after),
-        wanted=(str(count),),
-        output_tokens=output,
-    )
+    return hidden.item(others, depth=depth, wanted=str(count))
 
 
 def grade(answer: str, item: Item) -> Grade:

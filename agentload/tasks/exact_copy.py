@@ -10,7 +10,7 @@ from agentload.prompts import words
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import NOTHING, Grade, Item
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import fitting, prompt_hiding, room
+from agentload.tasks.parts.draw import HiddenLines, fitting
 from agentload.tasks.parts.grading import is_echo
 
 PASSAGE_WORDS: Final = 200
@@ -28,16 +28,16 @@ def generate(
     """Write passages of equal length and ask for the one at a depth."""
     (name,) = draw.pairs(rng, 1)
     wanted = _passage(rng)
-    after = _AFTER.format(name=name)
-    asked = _line(name, wanted)
-    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, asked))
-    count = fitting(tokenizer, left, [_line("also-area", _passage(Random(0)))] * 2)
-    others = [_line(each, _passage(rng)) for each in draw.pairs(rng, count) if each != name]
-    return Item(
-        messages=prompt_hiding(asked, among=others, depth=depth, before=_BEFORE, after=after),
-        wanted=(wanted,),
+    hidden = HiddenLines(
+        before=_BEFORE,
+        lines=(_line(name, wanted),),
+        after=_AFTER.format(name=name),
         output_tokens=OUTPUT_TOKENS,
     )
+    sample = [_line("also-area", _passage(Random(0)))] * 2
+    count = fitting(tokenizer, hidden.room(tokenizer, context), sample)
+    others = [_line(each, _passage(rng)) for each in draw.pairs(rng, count) if each != name]
+    return hidden.item(others, depth=depth, wanted=wanted)
 
 
 def grade(answer: str, item: Item) -> Grade:

@@ -7,7 +7,7 @@ from typing import Final
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import NOTHING, Grade, Item
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import fitting, prompt_hiding, room
+from agentload.tasks.parts.draw import HiddenLines, fitting
 from agentload.tasks.parts.grading import is_echo, json_in
 
 OUTPUT_TOKENS: Final = 128
@@ -25,19 +25,18 @@ def generate(
     rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS
 ) -> Item:
     """Write settings and ask for three neighbours at a depth."""
-    asked = _drawn(rng, KEYS)
-    lines = [_line(*each) for each in asked]
+    asked = _draw_settings(rng, KEYS)
     keys = [key for key, _ in asked]
-    after = _AFTER.format(keys=f"{', '.join(keys[:-1])} and {keys[-1]}")
-    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, *lines))
-    sample = [_line(*each) for each in _drawn(Random(0), 32)]
-    count = fitting(tokenizer, left, sample)
-    others = [_line(key, value) for key, value in _drawn(rng, count) if key not in keys]
-    return Item(
-        messages=prompt_hiding(*lines, among=others, depth=depth, before=_BEFORE, after=after),
-        wanted=(json.dumps(dict(asked)),),
+    hidden = HiddenLines(
+        before=_BEFORE,
+        lines=tuple(_line(*each) for each in asked),
+        after=_AFTER.format(keys=f"{', '.join(keys[:-1])} and {keys[-1]}"),
         output_tokens=OUTPUT_TOKENS,
     )
+    sample = [_line(*each) for each in _draw_settings(Random(0), 32)]
+    count = fitting(tokenizer, hidden.room(tokenizer, context), sample)
+    others = [_line(key, value) for key, value in _draw_settings(rng, count) if key not in keys]
+    return hidden.item(others, depth=depth, wanted=json.dumps(dict(asked)))
 
 
 def grade(answer: str, item: Item) -> Grade:
@@ -52,7 +51,8 @@ def grade(answer: str, item: Item) -> Grade:
     return Grade(score=len(same) / len(wanted), right=found == wanted)
 
 
-def _drawn(rng: Random, count: int) -> list[tuple[str, str]]:
+def _draw_settings(rng: Random, count: int) -> list[tuple[str, str]]:
+    """Draw settings, each with its value."""
     names = draw.pairs(rng, count, joint="_")
     marks = draw.numbers(rng, count, digits=4)
     values = draw.numbers(rng, count, digits=6)

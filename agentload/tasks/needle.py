@@ -53,7 +53,7 @@ def generate(
     """
     is_uuid = kind == "multikey_3"
     sort = "uuid" if is_uuid else "number"
-    ((key, value),) = _drawn(rng, 1, is_uuid=is_uuid)
+    ((key, value),) = _draw_pairs(rng, 1, is_uuid=is_uuid)
     values = [value]
     if kind == "multivalue_4":
         values += draw.numbers(rng, VALUES - 1)
@@ -93,11 +93,12 @@ def grade(answer: str, item: Item) -> Grade:
 def _needles(rng: Random, count: int, sort: str, *, is_uuid: bool) -> list[str]:
     return [
         _NEEDLE.format(kind=sort, key=key, value=value)
-        for key, value in _drawn(rng, count, is_uuid=is_uuid)
+        for key, value in _draw_pairs(rng, count, is_uuid=is_uuid)
     ]
 
 
-def _drawn(rng: Random, count: int, *, is_uuid: bool) -> list[tuple[str, str]]:
+def _draw_pairs(rng: Random, count: int, *, is_uuid: bool) -> list[tuple[str, str]]:
+    """Draw keys, each with its value."""
     if is_uuid:
         keys = draw.uuids(rng, count)
         values = draw.uuids(rng, count)

@@ -6,7 +6,7 @@ from typing import Final
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import NOTHING, Grade, Item
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import fitting, prompt_hiding, room
+from agentload.tasks.parts.draw import HiddenLines, fitting
 from agentload.tasks.parts.grading import is_echo
 
 OUTPUT_TOKENS: Final = 64
@@ -20,17 +20,16 @@ def generate(
 ) -> Item:
     """Write hunks and ask for the line that the one at a depth adds."""
     ((hunk, wanted),) = _hunks(rng, 1)
-    asked = _text(hunk, wanted)
-    after = _AFTER.format(hunk=hunk)
-    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, asked))
-    sample = [_text(*each) for each in _hunks(Random(0), 32)]
-    count = fitting(tokenizer, left, sample)
-    hunks = [_text(number, line) for number, line in _hunks(rng, count) if number != hunk]
-    return Item(
-        messages=prompt_hiding(asked, among=hunks, depth=depth, before=_BEFORE, after=after),
-        wanted=(wanted,),
+    hidden = HiddenLines(
+        before=_BEFORE,
+        lines=(_text(hunk, wanted),),
+        after=_AFTER.format(hunk=hunk),
         output_tokens=OUTPUT_TOKENS,
     )
+    sample = [_text(*each) for each in _hunks(Random(0), 32)]
+    count = fitting(tokenizer, hidden.room(tokenizer, context), sample)
+    hunks = [_text(number, line) for number, line in _hunks(rng, count) if number != hunk]
+    return hidden.item(hunks, depth=depth, wanted=wanted)
 
 
 def grade(answer: str, item: Item) -> Grade:

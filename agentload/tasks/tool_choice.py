@@ -7,7 +7,7 @@ from typing import Final
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import NOTHING, Grade, Item, Json
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import fitting, prompt_hiding, room
+from agentload.tasks.parts.draw import HiddenLines, fitting
 from agentload.tasks.parts.grading import json_in
 
 TOOLS: Final = 12
@@ -26,26 +26,23 @@ def generate(
     arguments = dict(zip(_keys(services[0]), draw.numbers(rng, 2, digits=6), strict=True))
     offered = draw.permutation(rng, list(zip(names, services, strict=True)))
     tools = tuple(_tool(name, service) for name, service in offered)
-    noted = _notes(arguments)
-    after = _AFTER.format(name=names[0])
-    described = json.dumps(
-        tools
-    )  # servers format schemas in their own ways, none much longer than this
+    hidden = HiddenLines(
+        before=_BEFORE,
+        lines=(_notes(arguments),),
+        after=_AFTER.format(name=names[0]),
+        output_tokens=OUTPUT_TOKENS,
+    )
+    # Servers format schemas in their own ways, none much longer than this.
+    described = json.dumps(tools)
     frame = tokenizer.frame("tools") + TOOLS * tokenizer.frame("schema")
-    around = (_BEFORE, after, noted, described)
-    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=around) - frame
+    left = hidden.room(tokenizer, context, described) - frame
     sample_rng = Random(0)
     sample = _others(sample_rng, draw.pairs(sample_rng, 32, joint="_"))
     count = fitting(tokenizer, left, sample)
     others = draw.different(draw.pairs(rng, count, joint="_"), services)
     notes = _others(rng, others)
     wanted = json.dumps({"name": names[0], "arguments": arguments})
-    return Item(
-        messages=prompt_hiding(noted, among=notes, depth=depth, before=_BEFORE, after=after),
-        wanted=(wanted,),
-        output_tokens=OUTPUT_TOKENS,
-        tools=tools,
-    )
+    return hidden.item(notes, depth=depth, wanted=wanted, tools=tools)
 
 
 def grade(answer: str, item: Item) -> Grade:

@@ -7,7 +7,7 @@ from typing import Final
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import Grade, Item
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import fitting, prompt_hiding, room
+from agentload.tasks.parts.draw import HiddenLines, fitting
 from agentload.tasks.parts.grading import grade_match
 
 OUTPUT_TOKENS: Final = 64
@@ -30,22 +30,21 @@ def generate(
     rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS
 ) -> Item:
     """Write a log and ask for the call at a depth."""
-    ((call, wanted),) = _drawn(rng, 1)
-    asked = _line(rng, call, wanted)
-    after = _AFTER.format(call=call)
-    left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(_BEFORE, after, asked))
-    sample_rng = Random(0)
-    sample = [_line(sample_rng, *each) for each in _drawn(sample_rng, 32)]
-    count = fitting(tokenizer, left, sample)
-    log: list[str] = []
-    for other, result in _drawn(rng, count):
-        if other != call and result != wanted:
-            log.append(_line(rng, other, result))
-    return Item(
-        messages=prompt_hiding(asked, among=log, depth=depth, before=_BEFORE, after=after),
-        wanted=(wanted,),
+    ((call, wanted),) = _draw_calls(rng, 1)
+    hidden = HiddenLines(
+        before=_BEFORE,
+        lines=(_line(rng, call, wanted),),
+        after=_AFTER.format(call=call),
         output_tokens=OUTPUT_TOKENS,
     )
+    sample_rng = Random(0)
+    sample = [_line(sample_rng, *each) for each in _draw_calls(sample_rng, 32)]
+    count = fitting(tokenizer, hidden.room(tokenizer, context), sample)
+    log: list[str] = []
+    for other, result in _draw_calls(rng, count):
+        if other != call and result != wanted:
+            log.append(_line(rng, other, result))
+    return hidden.item(log, depth=depth, wanted=wanted)
 
 
 def grade(answer: str, item: Item) -> Grade:
@@ -53,7 +52,8 @@ def grade(answer: str, item: Item) -> Grade:
     return grade_match(answer, item, _SHAPE)
 
 
-def _drawn(rng: Random, count: int) -> list[tuple[str, str]]:
+def _draw_calls(rng: Random, count: int) -> list[tuple[str, str]]:
+    """Draw the ids of calls, each with that of its result."""
     ids = draw.uuids(rng, count)
     return [(f"call-{each[:8]}", f"r-{each[9:13]}-{each[24:]}") for each in ids]
 

@@ -206,8 +206,8 @@ def _key(segment: Segment) -> int:
 
 def _clashes(trace: Trace, reading: _Reading) -> Iterator[Problem]:
     """Read the trace again to find names and keys that are used twice."""
-    names = _repeated(np.asarray(reading.names))
-    keys = _repeated(np.unique(np.asarray(reading.keys)) >> _ROLE_BITS)
+    names = _repeats(np.asarray(reading.names))
+    keys = _repeats(np.unique(np.asarray(reading.keys)) >> _ROLE_BITS)
     if not names and not keys:
         return
     named: set[str] = set()
@@ -238,6 +238,7 @@ def _clashes(trace: Trace, reading: _Reading) -> Iterator[Problem]:
                     yield Problem(session=session.session, turn=index, what=what, line=session.line)
 
 
-def _repeated(values: npt.NDArray[np.int64]) -> set[int]:
+def _repeats(values: npt.NDArray[np.int64]) -> set[int]:
+    """Return the values that are there more than once."""
     distinct, counts = np.unique(values, return_counts=True)
     return set(distinct[counts > 1].tolist())

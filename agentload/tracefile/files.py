@@ -91,7 +91,7 @@ def _sessions(
                 seen.append(session)
         except LineError as error:
             if line.endswith(b"\n"):
-                raise _placed(source, number, error) from error
+                raise _error_at(source, number, error) from error
             if ending == "strict":
                 hint = "the file was cut short; --lenient skips this line"
                 raise TraceError(
@@ -114,7 +114,7 @@ def read(path: Path | str, *, lenient: bool = False) -> Trace:
             raise LineError("a database of runs, not a trace", hint=hint)
         header = codec.header(first)
     except LineError as error:
-        raise _placed(source, 1, error) from error
+        raise _error_at(source, 1, error) from error
     return Trace(
         header=header,
         sessions=_sessions(source, header.prefixes, "lenient" if lenient else "strict", []),
@@ -129,7 +129,8 @@ def digest(path: Path | str) -> str:
     return seen.hexdigest()
 
 
-def _placed(source: LineSource, number: int, error: LineError) -> TraceError:
+def _error_at(source: LineSource, number: int, error: LineError) -> TraceError:
+    """Return the error of a line, with the file and the line's number."""
     return TraceError(
         f"{source.name}:{number}: {error}", hint=error.hint or _look_at(source.name, number)
     )

@@ -37,11 +37,11 @@ def fields(header: Header, session: Session) -> Iterator[Observation]:
     total = peak = sum(lengths)
     messages = 0
     request = 0
-    whole = _labelled(session.turns[0].event)
+    whole = _label(session.turns[0].event)
     if total:
         yield f"prefix{whole}", total
     for index, turn in enumerate(session.turns):
-        label = _labelled(turn.event)
+        label = _label(turn.event)
         if turn.keep is not None:
             del lengths[turn.keep :]
             total = sum(lengths)
@@ -49,7 +49,7 @@ def fields(header: Header, session: Session) -> Iterator[Observation]:
         lengths += added
         total += sum(added)
         peak = max(peak, total)
-        brought = _brought(turn, seen)
+        brought = _new_lengths(turn, seen)
         if index == 0:
             yield f"first{whole}", total
         elif turn.wait == "user":
@@ -57,11 +57,9 @@ def fields(header: Header, session: Session) -> Iterator[Observation]:
             request = 0
         request += 1
         # A turn with a rewritten history adds a summary, unless it waited for a user.
-        messages += (
-            "user" in brought
-            and _labelled(turn.event) == whole
-            and (turn.keep is None or turn.wait == "user")
-        )
+        adds_summary = turn.keep is not None and turn.wait != "user"
+        if "user" in brought and label == whole and not adds_summary:
+            messages += 1
         yield f"context{label}", total
         yield from _content(brought, label)
         yield from _answer(turn, label, goes_on=_goes_on(session, index))
@@ -98,25 +96,23 @@ def _goes_on(session: Session, index: int) -> bool:
     if index + 1 == len(session.turns):
         return False
     after = session.turns[index + 1]
-    return after.wait == "tool" or (
-        after.keep is None and any(segment.role == "tool" for segment in after.add)
-    )
+    adds_result = any(segment.role == "tool" for segment in after.add)
+    return after.wait == "tool" or (after.keep is None and adds_result)
 
 
-def _brought(turn: Turn, seen: set[Key]) -> dict[Role, list[int]]:
+def _new_lengths(turn: Turn, seen: set[Key]) -> dict[Role, list[int]]:
+    """Return the lengths of what a turn adds and no turn before it had, which is then *seen*."""
     brought: dict[Role, list[int]] = {}
     for segment in turn.add:
-        if (
-            segment.role in {"user", "tool", "image"}
-            and segment.source is None
-            and segment.key not in seen
-        ):
+        is_written = segment.role in {"user", "tool", "image"} and segment.source is None
+        if is_written and segment.key not in seen:
             brought.setdefault(segment.role, []).append(segment.tokens)
             seen.add(segment.key)
     return brought
 
 
-def _labelled(event: str | None) -> str:
+def _label(event: str | None) -> str:
+    """Return what a field's name ends with for an event."""
     return "" if event is None else f"@{event}"
 
 
@@ -246,9 +242,9 @@ def _growth(index: int, found: array[float]) -> ContextGrowth:
 def _histogram(starts: array[float]) -> tuple[int, ...]:
     if not starts:
         return ()
-    return tuple(
-        np.histogram(np.asarray(starts), bins=BINS, range=(0.0, max(starts[-1], 1e-3)))[0].tolist()
-    )
+    span_s = max(starts[-1], 1e-3)
+    counts, _ = np.histogram(np.asarray(starts), bins=BINS, range=(0.0, span_s))
+    return tuple(counts.tolist())
 
 
 def _cv(starts: array[float]) -> float | None:

@@ -93,7 +93,7 @@ class Paced:
             else:
                 call = TimedCall(*self._pace(turn, at_s + turn.wait_s), session, number)
                 heappush(self._due, (call.start_s, place, number, call))
-                self._ended(call)
+                self._note_end(call)
                 ready += (
                     (*self._held.pop(child), 0, call.end_s)
                     for child in turn.spawn
@@ -103,7 +103,8 @@ class Paced:
                 if number + 1 < len(session.turns):
                     ready.append((place, session, number + 1, call.end_s))
 
-    def _ended(self, call: TimedCall) -> None:
+    def _note_end(self, call: TimedCall) -> None:
+        """Note when a call ends, for calls of other sessions that wait for it."""
         ends = self._ends.setdefault(call.session.session, {})
         ends[call.number] = call.end_s
         if call.number + 1 == len(call.session.turns):

@@ -62,7 +62,8 @@ class References:
         self._lengths: OrderedDict[str, int] = OrderedDict()
         self._spawned: dict[str, _Place] = {}
         self._awaited: dict[str, list[_Awaited]] = {}
-        self._entangled: list[tuple[Session, _Place | None]] = []
+        self._unsorted: list[tuple[Session, _Place | None]] = []
+        """Sessions that may wait for each other, each with the turn that spawns it."""
         self._met = 0
         self._last_start_s = 0.0
 
@@ -73,24 +74,27 @@ class References:
         if len(self._lengths) > REACH:
             self._lengths.popitem(last=False)
         parent = self._spawned.pop(session.session, None)
-        yield from self._started(session, parent)
+        yield from self._check_start(session, parent)
         for awaited in self._awaited.pop(session.session, ()):
-            yield from self._exists(awaited.by, TurnRef(session=session.session, turn=awaited.turn))
+            ref = TurnRef(session=session.session, turn=awaited.turn)
+            yield from self._check_turn(awaited.by, ref)
         for index, turn in enumerate(session.turns):
+            place = _Place(session.session, index, session.line)
             for ref in turn.after:
-                yield from self._depends(_Place(session.session, index, session.line), ref)
+                yield from self._check_wait(place, ref)
             for child in turn.spawn:
-                yield from self._spawns(_Place(session.session, index, session.line), child)
-        yield from self._takes(session, parent)
-        yield from self._disentangled(session, parent)
-        yield from self._lost(REACH)
+                yield from self._check_spawn(place, child)
+        yield from self._check_sources(session, parent)
+        yield from self._check_circles(session, parent)
+        yield from self._missing_sessions(REACH)
 
     def finish(self) -> Iterator[Problem]:
         """Yield the references still open after the last session."""
-        yield from self._orphaned()
-        yield from self._lost(-1)
+        yield from self._missing_children()
+        yield from self._missing_sessions(-1)
 
-    def _started(self, session: Session, parent: _Place | None) -> Iterator[Problem]:
+    def _check_start(self, session: Session, parent: _Place | None) -> Iterator[Problem]:
+        """Check that a session starts by the clock, after the ones before it, or is spawned."""
         if session.start_s is None:
             if parent is None:
                 yield _of(session, "has no start_s, and no turn before it spawns it")
@@ -101,7 +105,7 @@ class References:
                 f"{parent.turn}"
             )
             yield _of(session, what)
-        yield from self._orphaned()
+        yield from self._missing_children()
         if session.start_s < self._last_start_s:
             what = (
                 f"starts at {session.start_s:g} s, earlier than the session before it "
@@ -110,12 +114,13 @@ class References:
             yield _of(session, what)
         self._last_start_s = max(self._last_start_s, session.start_s)
 
-    def _orphaned(self) -> Iterator[Problem]:
+    def _missing_children(self) -> Iterator[Problem]:
+        """Yield the spawned sessions that have not come before a session of another family."""
         for child, parent in self._spawned.items():
             yield parent.problem(f"spawns session {child}, which does not follow it")
         self._spawned.clear()
 
-    def _spawns(self, parent: _Place, child: str) -> Iterator[Problem]:
+    def _check_spawn(self, parent: _Place, child: str) -> Iterator[Problem]:
         if child in self._spawned:
             yield parent.problem(f"spawns session {child} again")
         elif child in self._lengths:
@@ -123,55 +128,63 @@ class References:
         else:
             self._spawned[child] = parent
 
-    def _depends(self, by: _Place, ref: TurnRef) -> Iterator[Problem]:
+    def _check_wait(self, by: _Place, ref: TurnRef) -> Iterator[Problem]:
+        """Check what a turn waits for; that of a session that may still come is checked then."""
         if ref.session in self._lengths:
-            yield from self._exists(by, ref)
+            yield from self._check_turn(by, ref)
         else:
             self._awaited.setdefault(ref.session, []).append(_Awaited(by, ref.turn, self._met))
 
-    def _exists(self, by: _Place, ref: TurnRef) -> Iterator[Problem]:
+    def _check_turn(self, by: _Place, ref: TurnRef) -> Iterator[Problem]:
         length = self._lengths[ref.session]
         if ref.turn >= length:
             what = f"waits for turn {ref.turn} of session {ref.session}, which has only {length}"
             yield by.problem(what)
 
-    def _takes(self, session: Session, parent: _Place | None) -> Iterator[Problem]:
-        """Yield the answers that a turn takes without waiting for them."""
+    def _check_sources(self, session: Session, parent: _Place | None) -> Iterator[Problem]:
+        """Check that turns take only answers that they wait for.
+
+        A turn waits for those before it, and with the first one of a session for its parent.
+        """
         done = {} if parent is None else {parent.session: parent.turn}
         for index, turn in enumerate(session.turns):
             done[session.session] = index - 1
             for ref in turn.after:
-                last = self._lengths.get(ref.session, REACH) - 1 if ref.turn == -1 else ref.turn
-                done[ref.session] = max(done.get(ref.session, -1), last)
+                done[ref.session] = max(done.get(ref.session, -1), self._number(ref))
             for segment in turn.add:
                 source = segment.source
-                if source is None:
+                if source is None or done.get(source.session, -1) >= self._number(source):
                     continue
-                if source.turn == -1:
-                    wanted = self._lengths.get(source.session, REACH) - 1
-                else:
-                    wanted = source.turn
-                if done.get(source.session, -1) < wanted:
-                    what = (
-                        f"takes the answer of turn {source.turn} of session {source.session} "
-                        "without waiting for it: name it in 'after'"
-                    )
-                    yield _Place(session.session, index, session.line).problem(what)
+                what = (
+                    f"takes the answer of turn {source.turn} of session {source.session} "
+                    "without waiting for it: name it in 'after'"
+                )
+                yield _Place(session.session, index, session.line).problem(what)
 
-    def _disentangled(self, session: Session, parent: _Place | None) -> Iterator[Problem]:
-        own = any(ref.session == session.session for turn in session.turns for ref in turn.after)
-        if self._entangled or self._awaited or self._spawned or own:
-            self._entangled.append((session, parent))
-        if self._awaited or self._spawned:
+    def _number(self, ref: TurnRef) -> int:
+        """Return the number of a turn, of which -1 is a session's last one."""
+        if ref.turn == -1:
+            return self._lengths.get(ref.session, REACH) - 1
+        return ref.turn
+
+    def _check_circles(self, session: Session, parent: _Place | None) -> Iterator[Problem]:
+        """Check that no turns wait for each other, as soon as all that they wait for is there."""
+        refs = (ref for turn in session.turns for ref in turn.after)
+        waits_for_itself = any(ref.session == session.session for ref in refs)
+        is_open = bool(self._awaited or self._spawned)
+        if is_open or self._unsorted or waits_for_itself:
+            self._unsorted.append((session, parent))
+        if is_open:
             return
         try:
-            TopologicalSorter(_dependencies(self._entangled)).prepare()
+            TopologicalSorter(_dependencies(self._unsorted)).prepare()
         except CycleError as error:
             circle = " → ".join(f"{place.session}/{place.turn}" for place in error.args[1])
             yield _of(session, f"waits for itself: {circle}")
-        self._entangled.clear()
+        self._unsorted.clear()
 
-    def _lost(self, reach: int) -> Iterator[Problem]:
+    def _missing_sessions(self, reach: int) -> Iterator[Problem]:
+        """Yield who waits for sessions that have not come while *reach* others did."""
         while self._awaited:
             missing, waiting = next(iter(self._awaited.items()))
             if self._met - waiting[0].since <= reach:
@@ -186,21 +199,20 @@ def _of(session: Session, what: str) -> Problem:
 
 
 def _dependencies(sessions: list[tuple[Session, _Place | None]]) -> dict[_Place, list[_Place]]:
+    """Return the turns that each turn waits for."""
     lengths = {session.session: len(session.turns) for session, _ in sessions}
     graph: dict[_Place, list[_Place]] = {}
     for session, parent in sessions:
         for index, turn in enumerate(session.turns):
-            if index:
-                before = [_Place(session.session, index - 1)]
-            elif parent is not None:
-                before = [_Place(parent.session, parent.turn)]
-            else:
-                before = []
             # Sessions before the first open reference cannot wait for anything here.
-            before += [
+            before = [
                 _Place(ref.session, ref.turn % lengths[ref.session])
                 for ref in turn.after
                 if ref.session in lengths
             ]
+            if index:
+                before.insert(0, _Place(session.session, index - 1))
+            elif parent is not None:
+                before.insert(0, _Place(parent.session, parent.turn))
             graph[_Place(session.session, index)] = before
     return graph

@@ -73,10 +73,11 @@ class IdealCache:
         for index in range(len(session.turns)):
             added = chain.turn(index)
             total = chain.tokens
-            known = total - sum(place.tokens for place in added) + self._told(added)
+            known = total - sum(place.tokens for place in added) + self._known_tokens(added)
             yield total, known // self._block * self._block
 
-    def _told(self, added: Sequence[ChainLink]) -> int:
+    def _known_tokens(self, added: Sequence[ChainLink]) -> int:
+        """Count the tokens of a context's new part that were met before in the same place."""
         known = 0
         unbroken = True
         for place in added:

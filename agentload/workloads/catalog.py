@@ -55,19 +55,22 @@ def every() -> tuple[Workload | Broken, ...]:
 
 def workload(name: str) -> Workload:
     """Return the workload of that name; raise `UsageError` naming the nearest if there is none."""
-    return _made(name, PLUGINS.load(name))
+    return _workload(name, PLUGINS.load(name))
 
 
 def ours(*, without: str) -> Mapping[str, Workload]:
     """Return the workloads of the package except one, by name."""
-    return {name: _made(name, PLUGINS.load_own(name)) for name in PLUGINS.own() if name != without}
+    return {
+        name: _workload(name, PLUGINS.load_own(name)) for name in PLUGINS.own() if name != without
+    }
 
 
 # a module, or what an entry point names
-def _made(name: str, found: Any) -> Workload:  # noqa: ANN401
+def _workload(name: str, found: Any) -> Workload:  # noqa: ANN401
+    """Return the workload of a module."""
     return Workload(
         name=PLUGINS.shown(name),
-        help=help_of(found) + _fitted(found),
+        help=help_of(found) + _origin_of_fit(found),
         options=options(found.generate),
         prefixes=getattr(found, "PREFIXES", {}),
         targets=getattr(found, "TARGETS", {}),
@@ -76,7 +79,7 @@ def _made(name: str, found: Any) -> Workload:  # noqa: ANN401
     )
 
 
-def _fitted(found: Any) -> str:  # noqa: ANN401  # as above
+def _origin_of_fit(found: Any) -> str:  # noqa: ANN401  # as above
     """Say which real trace a workload is fitted to, and what no public trace says about it."""
     real = getattr(found, "REAL", None)
     unsaid = getattr(found, "UNSAID", None)

@@ -103,10 +103,10 @@ def generate(
     whose first message and a share of the others have images.
     """
     # Clients of the same ServeGen trace: CV q50 1.0, q75 4.0.
-    converse = _handed if handoff == "text" else _inline
+    converse = _family_of_perceptions if handoff == "text" else _inline
     for number, start_s in enumerate(arrivals.draw(rng)):
         if handoff == "none":
-            yield _asked(rng, f"multimodal-{number}", start_s)
+            yield _client_session(rng, f"multimodal-{number}", start_s)
             continue
         seen = [
             True,
@@ -115,7 +115,8 @@ def generate(
         yield from converse(rng, f"multimodal-{number}", start_s, seen)
 
 
-def _asked(rng: Random, name: str, start_s: float) -> Session:
+def _client_session(rng: Random, name: str, start_s: float) -> Session:
+    """Return the session of a drawn client: a question about images, then calls of its tools."""
     kind = list(CLIENTS)[_CLIENT.pick(rng)]
     client = CLIENTS[kind]
     talk = Talk(
@@ -142,7 +143,9 @@ def _asked(rng: Random, name: str, start_s: float) -> Session:
     return talk.session(start_s)
 
 
-def _handed(rng: Random, name: str, start_s: float, seen: list[bool]) -> Iterator[Session]:
+def _family_of_perceptions(
+    rng: Random, name: str, start_s: float, seen: list[bool]
+) -> Iterator[Session]:
     talk = Talk(name, workload="multimodal", prefix="multimodal", leads=PREFIXES["multimodal"])
     perceptions = []
     for message, has_images in enumerate(seen):

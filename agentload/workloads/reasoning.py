@@ -54,9 +54,8 @@ _TURNS: Final = WeightedChoice((0.9, 0.07, 0.03))  # 1 to 3 turns: judgement, as
 _FURTHER: Final = lognormal(20, 1.1, 3, 2_000)
 _HANDED_ON: Final = Pause("tool", 0.0)  # from the planner, by a program
 _TENANTS: Final = 12
-_TENANT: Final = WeightedChoice(
-    tuple(rank**-1.2 for rank in range(1, _TENANTS + 1))
-)  # 10 of 73 clients make most requests
+# Ten of 73 clients make most requests.
+_TENANT: Final = WeightedChoice(tuple(rank**-1.2 for rank in range(1, _TENANTS + 1)))
 _OWN_PROMPT: Final = 0.15  # of a question, as far as its tenant has asked for so much: judgement
 
 
@@ -68,9 +67,8 @@ class _Preset:
 
 _PRESETS: Final = {
     "r1": _Preset(_R1_QUESTION, _R1_ANSWER),
-    "heavy": _Preset(
-        _R1_QUESTION, exponential(8_000, 64, 32_000)
-    ),  # answers of inference-perf's reasoning workload
+    # answers of inference-perf's reasoning workload
+    "heavy": _Preset(_R1_QUESTION, exponential(8_000, 64, 32_000)),
 }
 
 PREFIXES: Final[dict[str, tuple[Segment, ...]]] = {}
@@ -112,14 +110,16 @@ def generate(
             output, thinking = _answer(rng, lengths.answer)
             talk.call(output, NO_PAUSE, thinking=thinking, remembered=output)
             asked = tokens(rng, _FURTHER)
+        pause = _HANDED_ON if has_plan else NO_PAUSE
         for turn in range(_TURNS.pick(rng) + 1):
             talk.add("user", tokens(rng, _FURTHER) if turn else asked)
             output, thinking = _answer(rng, lengths.answer)
+            if turn:
+                pause = Pause("user", seconds(rng, PI_USER))
+            asks: tuple[tuple[str, str], ...] = ()
+            if effort == "said":
+                asks = (("reasoning_effort", f'"{_effort(thinking)}"'),)
             # Templates of Qwen and DeepSeek drop the thinking of earlier turns.
-            pause = Pause("user", seconds(rng, PI_USER)) if turn else NO_PAUSE
-            if has_plan and not turn:
-                pause = _HANDED_ON
-            asks = (("reasoning_effort", f'"{_effort(thinking)}"'),) if effort == "said" else ()
             talk.call(output, pause, thinking=thinking, remembered=output - thinking, asks=asks)
         yield talk.session(start_s)
 

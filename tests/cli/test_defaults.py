@@ -42,10 +42,10 @@ def test_what_is_typed_comes_before_the_nearer_file_and_that_before_the_users_ow
 
 
 def test_a_study_that_is_run_or_resumed_takes_nothing_from_files() -> None:
-    assert not _defaults.apply_to(["run"], ["study.yaml"])
-    assert not _defaults.apply_to(["replay"], ["rag", "--resume=r1"])
-    assert not _defaults.apply_to(["replay"], ["rag", "--resume", "r1"])
-    assert _defaults.apply_to(["replay"], ["rag"])
+    assert not _defaults.are_taken_by(["run"], ["study.yaml"])
+    assert not _defaults.are_taken_by(["replay"], ["rag", "--resume=r1"])
+    assert not _defaults.are_taken_by(["replay"], ["rag", "--resume", "r1"])
+    assert _defaults.are_taken_by(["replay"], ["rag"])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentload.cli.servers import _finished, launch
+from agentload.cli.servers import _run_to_its_end, launch
 from agentload.errors import GateError, InterruptError, LaunchError
 
 pytestmark = pytest.mark.loopback
@@ -47,7 +47,7 @@ def test_a_command_has_the_umask_of_the_user(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("AGENTLOAD_UMASK", "0031")
-    assert _finished(["sh", "-c", "umask"]) == 0
+    assert _run_to_its_end(["sh", "-c", "umask"]) == 0
     assert capfd.readouterr().out == "0031\n"
 
 
@@ -91,7 +91,7 @@ def test_a_command_that_is_asked_to_stop_ends_in_its_own_time(
     asking.start()
     try:
         with pytest.raises(InterruptError, match="was stopped"):
-            _finished([sys.executable, "-c", PATIENT, str(note), str(len(noted.split()))])
+            _run_to_its_end([sys.executable, "-c", PATIENT, str(note), str(len(noted.split()))])
         assert signal.getsignal(number) is signal.default_int_handler
     finally:
         signal.signal(number, before)

@@ -191,9 +191,9 @@ def test_no_command_line_refuses_what_is_suggested(
             assert again.servers.endpoints == run.servers.endpoints
     # A run by a benchmark's rules is played by them again: there is no decision of it.
     decides = getattr(run, "benchmark", None) is None
-    own = on_own_servers(facts, agents=400, decide_by="latency")[1]
+    own = on_own_servers(facts, Policy(decide_by="latency"), agents=400).decided
     assert ("--agents 400 --decide-by latency" in own) == decides
-    margins = on_own_servers(facts, min_change=0.015, accuracy_margin=0.02)[1]
+    margins = on_own_servers(facts, Policy(min_change=0.015, accuracy_margin=0.02)).decided
     assert ("--min-change 0.015 --accuracy-margin 0.02" in margins) == decides
     described, decided, _ = on_own_servers(facts)
     assert not refused(described)

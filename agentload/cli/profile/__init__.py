@@ -31,7 +31,7 @@ class Listed:
 
 def list_(*, json: Annotated[bool, "Print the list as JSON."] = False) -> None:
     """List the profiles: what was published or fitted about a deployment, arm by arm."""
-    listed = tuple(map(_listed, names("profiles")))
+    listed = tuple(map(_line_of_list, names("profiles")))
     if json:
         print_json(listed)
         return
@@ -43,7 +43,8 @@ def list_(*, json: Annotated[bool, "Print the list as JSON."] = False) -> None:
             print(f"{'':<{width}}  accuracy only: {', '.join(each.accuracy_only)}")
 
 
-def _listed(name: str) -> Listed:
+def _line_of_list(name: str) -> Listed:
+    """Return what the list says of a profile."""
     profile = read(name)
     return Listed(
         name=name,
@@ -69,10 +70,11 @@ def show(
     if json:
         print_json(profile)
         return
-    print("\n".join(_shown(profile)))
+    print("\n".join(_profile_lines(profile)))
 
 
-def _shown(profile: Profile) -> Iterator[str]:
+def _profile_lines(profile: Profile) -> Iterator[str]:
+    """Yield all that is said of a profile."""
     yield f"{profile.name}: {profile.title}"
     for arm in profile.arms:
         yield ""

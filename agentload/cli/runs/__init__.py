@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from agentload.cli._options import DB, Database, Run
-from agentload.cli._print import ABSENT, notice, print_json, print_table, table
+from agentload.cli._print import ABSENT, figure, notice, print_json, print_table, table
 from agentload.errors import AgentloadError, StoreError, UsageError
 from agentload.report.format import when
 from agentload.store import runs as stored
@@ -82,14 +82,15 @@ def list_(
 
 def _run(run: RunLine) -> tuple[str, ...]:
     ok = f"{run.ok / run.calls:.1%}" if run.calls else ABSENT
-    counts = (str(run.blocks), str(run.void_blocks), f"{run.calls:,}")
     return (
         run.run_id,
         run.kind,
         when(run.created_ns),
         run.name,
         ",".join(run.arms),
-        *counts,
+        str(run.blocks),
+        str(run.void_blocks),
+        f"{run.calls:,}",
         ok,
         run.status,
     )
@@ -137,10 +138,9 @@ def show(
 
 def _lines(found: RunSummary, between: "Sequence[Gaps]") -> Iterator[str]:
     yield f"run {found.run.run_id}: {found.run.name}, {found.run.kind}, {found.run.status}"
-    trace, digest, design = (
-        each or ABSENT for each in (found.trace, found.trace_hash, found.design)
-    )
-    yield f"trace {trace} ({digest}), {design}, seed {found.seed}, agentload {found.version}"
+    trace = f"{found.trace or ABSENT} ({found.trace_hash or ABSENT})"
+    design = found.design or ABSENT
+    yield f"trace {trace}, {design}, seed {found.seed}, agentload {found.version}"
     yield found.command
     yield ""
     yield from _health(found.legs)
@@ -148,19 +148,15 @@ def _lines(found: RunSummary, between: "Sequence[Gaps]") -> Iterator[str]:
     yield from table(ARMS, [_arm(each) for each in found.arms])
     if between:
         yield ""
-        figures = [
-            [f"{value:,.3f}" for value in (*each.chunk_ms, *each.token_ms)] for each in between
-        ]
-        yield from table(
-            GAPS,
-            [
-                (each.workload, each.arm, f"{each.chunks:,}", *own)
-                for each, own in zip(between, figures, strict=True)
-            ],
-        )
+        yield from table(GAPS, [_gaps(each) for each in between])
     if found.blocks:
         yield ""
         yield from table(BLOCKS, [_block(each) for each in found.blocks])
+
+
+def _gaps(each: "Gaps") -> tuple[str, ...]:
+    times_ms = (f"{value:,.3f}" for value in (*each.chunk_ms, *each.token_ms))
+    return (each.workload, each.arm, f"{each.chunks:,}", *times_ms)
 
 
 def _health(legs: tuple[LegLine, ...]) -> Iterator[str]:
@@ -199,23 +195,18 @@ def _arm(arm: ArmLine) -> tuple[str, ...]:
 
 
 def _block(block: BlockLine) -> tuple[str, ...]:
-    def figure(value: float | None, form: str) -> str:
-        if value is None:
-            return ABSENT
-        return form.format(value)
-
     return (
         str(block.leg),
         str(block.round),
         str(block.pair),
         str(block.block),
         block.arm,
-        figure(block.seconds, "{:,.1f}"),
-        figure(block.drain_share, "{:.0%}"),
+        figure(block.seconds, ",.1f"),
+        figure(block.drain_share, ".0%"),
         f"{block.calls:,}",
         f"{block.ok:,}",
-        figure(block.output_tokens_per_s, "{:,.1f}"),
-        figure(block.requests_per_s, "{:,.2f}"),
+        figure(block.output_tokens_per_s, ",.1f"),
+        figure(block.requests_per_s, ",.2f"),
         block.void or ("warm-up" if block.warmup else ""),
     )
 
@@ -262,7 +253,7 @@ def load(
     for name, each in found.items():
         print(f"{name}: {each.calls:,} calls, {each.stamps:,} stamps loaded")
         for path, fault in each.faults:
-            print(f"  {path}: {_lost(fault)}")
+            print(f"  {path}: {_damage_text(fault)}")
 
 
 def _files(name: str, database: Path) -> tuple[Path, ...]:
@@ -279,7 +270,8 @@ def _files(name: str, database: Path) -> tuple[Path, ...]:
     return found
 
 
-def _lost(fault: Damage) -> str:
+def _damage_text(fault: Damage) -> str:
+    """Say what a damaged journal lost."""
     match fault.kind:
         case "torn":
             return (

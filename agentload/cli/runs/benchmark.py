@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Final
 
 from agentload.cli._options import DB, Database, Run
-from agentload.cli._print import ABSENT, print_json, table
+from agentload.cli._print import ABSENT, figure, print_json, table
 from agentload.errors import GateError, UsageError
 from agentload.model.rows import RunRow
 from agentload.store import tables
@@ -94,7 +94,7 @@ def _figures(play: "BenchmarkPlay") -> str:
             return f"{tokens / play.seconds:,.0f}"
         return ABSENT
 
-    interactivity = ABSENT if play.interactivity is None else f"{play.interactivity:,.1f}"
+    interactivity = figure(play.interactivity, ",.1f")
     return (
         f"E2E normalized interactivity {interactivity} tokens/s a user (p90), "
         f"output {rate(play.output_tokens)} and prompts {rate(play.prompt_tokens)} tokens/s"

@@ -73,13 +73,11 @@ def look(trace: Trace, *, profile: str | None, pools: Sequence[int]) -> Seen:
 def _arms(profile: str | None) -> tuple[ArmProfile, ...]:
     if profile is None:
         return ()
-    name, _, wanted = (
-        profile.partition("/") if not profile.endswith((".yaml", ".yml")) else (profile, "", "")
-    )
+    if profile.endswith((".yaml", ".yml")):
+        return read(profile).arms
+    name, _, wanted = profile.partition("/")
     found = read(name)
-    if wanted:
-        return (arm_of(found, wanted),)
-    return found.arms
+    return (arm_of(found, wanted),) if wanted else found.arms
 
 
 def _on_arm(arm: ArmProfile, pool_tokens: int, found: LoadCurve) -> OnArm:
@@ -125,25 +123,21 @@ def lines(seen: Seen) -> Iterator[str]:
     yield ""
     yield from table(("lengths in tokens", *LENGTHS), length_rows(found))
     yield ""
-    yield from table(
-        ("context at call", *(number(growth.call) for growth in found.growth)),
-        [
-            ("sessions", *(number(growth.sessions) for growth in found.growth)),
-            ("q50", *(number(growth.q50) for growth in found.growth)),
-            ("q90", *(number(growth.q90) for growth in found.growth)),
-        ],
+    calls, *rows = zip(
+        ("context at call", "sessions", "q50", "q90"),
+        *(map(number, (each.call, each.sessions, each.q50, each.q90)) for each in found.growth),
+        strict=True,
     )
+    yield from table(calls, rows)
     yield ""
     yield from _over_time(found, seen.load)
     yield ""
-    events = ", ".join(
+    by_event = [
         f"{event or 'plain calls'} {reuse.share:.1%}"
         for event, reuse in sorted(found.reuse_by_event.items())
-    )
-    yield (
-        "reuse, nothing forgotten  "
-        f"{found.reuse.share:.1%}{f' ({events})' if len(found.reuse_by_event) > 1 else ''}"
-    )
+    ]
+    events = f" ({', '.join(by_event)})" if len(by_event) > 1 else ""
+    yield f"reuse, nothing forgotten  {found.reuse.share:.1%}{events}"
     for tokens, share in seen.load.hits.items():
         yield f"reuse, {number(tokens)} tokens kept  {share:.1%}"
     if seen.arms:
@@ -154,9 +148,9 @@ def lines(seen: Seen) -> Iterator[str]:
 def length_rows(found: Overview) -> list[tuple[str, ...]]:
     """Return a row a field: its count, as many quantiles as `SHARES`, and its mean."""
     rows = []
-    for name, summary in sorted(
-        found.fields.items(), key=lambda field: field[0].partition("@")[::-1]
-    ):
+    by_event = sorted(found.fields, key=lambda name: name.partition("@")[::-1])
+    for name in by_event:
+        summary = found.fields[name]
         unit = " (s)" if name.startswith("wait") else ""
         figures = (_figure(name, value) for value in (*summary.quantiles, summary.mean))
         rows.append((f"{name}{unit}", number(summary.count), *figures))

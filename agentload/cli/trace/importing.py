@@ -57,7 +57,7 @@ def import_(
 
         agentload trace import mooncake conversation_trace.jsonl grid=spread -o mooncake.jsonl.zst
     """
-    name, paths, options = _sorted(given or [])
+    name, paths, options = _tell_apart(given or [])
     if not paths:
         _print_formats(name, json=json)
         return
@@ -135,7 +135,7 @@ def _refuse_product(name: str, files: Sequence[str]) -> None:
         )
 
 
-def _sorted(given: list[str]) -> tuple[str | None, list[Path], dict[str, str]]:
+def _tell_apart(given: list[str]) -> tuple[str | None, list[Path], dict[str, str]]:
     """Tell a format, paths and options apart; what is
     there as a file is a path whatever it looks like.
     """
@@ -248,17 +248,18 @@ def _lines(summary: ImportSummary, *, texts: Path | None) -> Iterator[str]:
             f"starts lie on a grid of {summary.grid_s:g} s: the bursts at its points are not "
             "real (grid=spread, where the format has it)"
         )
-    yield from _counted("skipped", summary.malformed)
-    yield from _counted("odd", summary.odd)
-    yield from _counted("estimated", summary.estimated)
-    yield from _counted("left out", summary.dropped)
+    yield from _count_lines("skipped", summary.malformed)
+    yield from _count_lines("odd", summary.odd)
+    yield from _count_lines("estimated", summary.estimated)
+    yield from _count_lines("left out", summary.dropped)
     if texts is not None:
         yield f"literal text: {summary.texts:,} contents in {texts}; it is as private as the source"
     if summary.licence is not None:
         yield f"licence: {summary.licence}"
 
 
-def _counted(title: str, found: Counted) -> Iterator[str]:
+def _count_lines(title: str, found: Counted) -> Iterator[str]:
+    """Yield a line for each kind of note."""
     for what, count, place in found:
         yield f"{title}: {count:,} × {what}" + (f" (first: {place})" if place else "")
 

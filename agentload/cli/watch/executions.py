@@ -287,7 +287,7 @@ def history(
         print(f"{name} was not executed yet: agentload watch run {name}")
         return
     for one in found.series:
-        for line in _drawn(one):
+        for line in _trend_lines(one):
             print(line)
     shown = past[-last:] if last > 0 else ()
     series = list(dict.fromkeys(change.series for each in shown for change in each.detail.changes))
@@ -306,7 +306,8 @@ def history(
         print(f"{when(alarm.raised_ns)}, {until}: {alarm_words(alarm)}")
 
 
-def _drawn(series: Trend) -> Iterator[str]:
+def _trend_lines(series: Trend) -> Iterator[str]:
+    """Yield a figure's course over the latest runs, and its changes of level."""
     values = [point.value for point in series.points][-DRAWN:]
     low, high = min(values), max(values)
     yield (
@@ -353,13 +354,13 @@ def export(
         case "crontab":
             print(crontab(jobs.jobs, this_machine(jobs)), end="")
         case "systemd":
-            folder = _given(out, "--out")
+            folder = _required_option(out, "--out")
             folder.mkdir(parents=True, exist_ok=True)
             for name, text in systemd(jobs.jobs, this_machine(jobs)).items():
                 (folder / name).write_text(text, encoding="utf-8")
                 print(folder / name)
         case "junit":
-            print(_junit(jobs, _given(job, "--job")), end="")
+            print(_junit(jobs, _required_option(job, "--job")), end="")
         case _:
             raise UsageError(f"no format '{kind}'", hint="crontab, systemd or junit")
 
@@ -372,7 +373,8 @@ def _junit(jobs: Jobs, name: str) -> str:
     return junit(name, executions(past)[-1], alarms_of(job, past))
 
 
-def _given(value: Given | None, option: str) -> Given:
+def _required_option(value: Given | None, option: str) -> Given:
+    """Return the value of an option; raise UsageError without one."""
     if value is None:
         raise UsageError(f"{option} is needed", hint="agentload watch export --help")
     return value

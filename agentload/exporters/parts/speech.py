@@ -24,7 +24,7 @@ class ExportRenderer:
         """Return the messages and the tools of a context, as JSON."""
         first = next((segment.role for segment in segments if segment.role != "tools"), "user")
         pad = Segment(role="user" if first == "system" else "system", tokens=_PAD, key="pad")
-        prompt = self._renderer.render((pad, *map(self._spoken, segments)), salt="")
+        prompt = self._renderer.render((pad, *map(self._with_text, segments)), salt="")
         _, *spoken = msgspec.json.decode(prompt.messages, type=list[msgspec.Raw])
         return spoken, None if prompt.tools is None else msgspec.Raw(prompt.tools)
 
@@ -34,7 +34,8 @@ class ExportRenderer:
         content = msgspec.json.decode(spoken[0], type=dict[str, object])["content"]
         return str(content)
 
-    def _spoken(self, segment: Segment) -> Segment:
+    def _with_text(self, segment: Segment) -> Segment:
+        """Return a segment with its text, if that was kept."""
         text = (
             self._texts.get(segment.key)
             if isinstance(segment.key, str) and segment.role not in {"tools", "image"}

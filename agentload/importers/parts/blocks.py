@@ -23,17 +23,18 @@ _BYTES_PER_TOKEN: Final = 4
 
 def common_ids(before: Sequence[int], now: Sequence[int]) -> int:
     """Count the leading ids that two sequences have in common."""
-    low = 0
-    high = min(len(before), len(now))
-    if _start(before, high) == _start(now, high):
-        return high
-    while low < high - 1:  # equal up to low, different somewhere before high
-        middle = (low + high) // 2
-        if before[low:middle] == now[low:middle]:
-            low = middle
+    equal = 0
+    differ = min(len(before), len(now))
+    if _start(before, differ) == _start(now, differ):
+        return differ
+    # Both are equal up to `equal`, and differ somewhere before `differ`.
+    while equal < differ - 1:
+        middle = (equal + differ) // 2
+        if before[equal:middle] == now[equal:middle]:
+            equal = middle
         else:
-            high = middle
-    return low
+            differ = middle
+    return equal
 
 
 def _start(ids: Sequence[int], count: int) -> Sequence[int]:
@@ -67,14 +68,17 @@ class Numbering:
 
     def text(self, text: str) -> list[int]:
         """Return the numbers of a text's blocks, at four bytes a token."""
-        return self._numbered(text.encode("utf-8", "surrogatepass"), self._block * _BYTES_PER_TOKEN)
+        return self._numbers_of(
+            text.encode("utf-8", "surrogatepass"), self._block * _BYTES_PER_TOKEN
+        )
 
     def tokens(self, ids: Sequence[int]) -> list[int]:
         """Return the numbers of blocks of tokens."""
         packed = array("Q", ids)
-        return self._numbered(packed.tobytes(), self._block * packed.itemsize)
+        return self._numbers_of(packed.tobytes(), self._block * packed.itemsize)
 
-    def _numbered(self, content: bytes, size: int) -> list[int]:
+    def _numbers_of(self, content: bytes, size: int) -> list[int]:
+        """Return the numbers of the blocks of *size* bytes; equal starts have equal ones."""
         hashed = hashlib.blake2b(digest_size=12)
         found = []
         for start in range(0, len(content), size):
@@ -152,8 +156,8 @@ class PromptTree:
         if parent is not None:
             # A prompt that continues at another's end has
             # all of it, including its partial last block.
-            goes_on = common == len(parent.ids) and tokens >= parent.end
-            start = parent.end if goes_on else common * self._block
+            has_all = common == len(parent.ids) and tokens >= parent.end
+            start = parent.end if has_all else common * self._block
             parent.cut(start)
         prompt = BlockPrompt(parent=parent, start=start, end=tokens, ids=full)
         for found in full[common:]:

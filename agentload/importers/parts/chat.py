@@ -63,6 +63,11 @@ class ContextPiece(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
         )
 
 
+def total(pieces: Iterable[ContextPiece]) -> int:
+    """Return the tokens of pieces."""
+    return sum(piece.tokens for piece in pieces)
+
+
 def apportion(weights: Sequence[int], total: int) -> list[int]:
     """Divide a total by weights into shares that add up to it, each at least 1 if possible."""
     if not weights:

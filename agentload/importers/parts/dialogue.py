@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from agentload.importers.parts.chat import ContextPiece, apportion
+from agentload.importers.parts.chat import ContextPiece, apportion, total
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.reuse import Trail
 from agentload.model.trace import Recorded, Role, Session, Turn, TurnRef, Wait
@@ -95,7 +95,7 @@ class Dialogue:
         is_whole = self._before is None
         same = self._sent if is_whole else 0
         tokens = self._sent_tokens if is_whole else 0
-        spare = prompt - tokens - _tokens(self._context[same:])
+        spare = prompt - tokens - total(self._context[same:])
         if spare > 0:
             self.add([ContextPiece(role="user", tokens=spare, key=key)])
         else:
@@ -124,13 +124,13 @@ class Dialogue:
         output = usage.output
         if output is None:
             self.intake.notes.estimate("output tokens of a call: estimated from its answer")
-            output = _tokens(answer)
+            output = total(answer)
         if usage.prompt is None:
             self.intake.notes.estimate("prompt tokens of a call: estimated from its messages")
         before_s = self.ready_s if self.turns else self.spawned_s
         joined_s = [at_s for at_s, _ in joins]
         wait_s = self._pause(timing.sent_s, [before_s, *joined_s], place)
-        wait = asked or _asked(pieces)
+        wait = asked or _waited_for(pieces)
         added = tuple(piece.segment() for piece in pieces)
         self._trail = self._trail or self.intake.source.trail()
         self._trail.call(added, keep=keep)
@@ -145,14 +145,14 @@ class Dialogue:
                 event=event,
                 model=model,
                 thinking=usage.thinking or None,
-                recorded=self._recorded(timing, usage),
+                recorded=self._recording(timing, usage),
                 context=usage.prompt if usage.prompt != tokens else None,
             )
         )
         self._before = None
         self._sent = len(self._context)
         self._sent_tokens = tokens
-        self._context += self._counted(answer, output)
+        self._context += self._answer_pieces(answer, output)
         self.ready_s = timing.sent_s if timing.done_s is None else timing.done_s
         self.done_s.append(self.ready_s)
 
@@ -187,26 +187,26 @@ class Dialogue:
         Returns how many leading pieces the last call sent as they are now, and the
         tokens of all pieces.
         """
-        base, same, tokens = self._unchanged()
+        base, same, tokens = self._kept_of_last_call()
         news = self._context[same:]
         prompt = usage.prompt
         if prompt is not None and self.lead is not None and not self._has_led:
             self._has_led = True
             base = self._unshown(self.lead, prompt)
             news = self._context
-            tokens = _tokens(base)
+            tokens = total(base)
             prompt = None if base else prompt
         if prompt is not None:
             least = sum(piece.tokens if piece.pixels else 1 for piece in news)
             if prompt - tokens < least:
                 self.intake.notes.meet(place, _SHRANK)
                 whole = self._context[:same] if base is None else base
-                cached = usage.cached or prompt - _tokens(news)
+                cached = usage.cached or prompt - total(news)
                 base = _cut(whole, min(prompt - least, cached))
-                tokens = _tokens(base)
-            news = self._fitted(news, prompt - tokens)
+                tokens = total(base)
+            news = self._scale_to(news, prompt - tokens)
             self._remember(news)
-        tokens += _tokens(news)
+        tokens += total(news)
         if base is None:
             self._context[same:] = news
             return same, tokens
@@ -214,7 +214,7 @@ class Dialogue:
         self._context = [*base, *news]
         return common_start(before, self._context), tokens
 
-    def _unchanged(self) -> tuple[list[ContextPiece] | None, int, int]:
+    def _kept_of_last_call(self) -> tuple[list[ContextPiece] | None, int, int]:
         """Return what the context still has of the last call: pieces, their number, their tokens.
 
         The pieces are None where they are all that the call sent.
@@ -223,11 +223,11 @@ class Dialogue:
             return None, self._sent, self._sent_tokens
         same = common_start(_names(self._before), _names(self._context))
         base = self._before[:same]
-        return base, same, _tokens(base)
+        return base, same, total(base)
 
     def _unshown(self, lead: str, prompt: int) -> list[ContextPiece]:
         """Return the system prompt and tools that the source does not show, if there are any."""
-        tokens = max(0, prompt - _tokens(self._context))
+        tokens = max(0, prompt - total(self._context))
         if not tokens:
             return []
         self.intake.notes.estimate(
@@ -236,18 +236,19 @@ class Dialogue:
         )
         return [ContextPiece(role="system", tokens=tokens, key=lead)]
 
-    def _fitted(self, news: Sequence[ContextPiece], room: int) -> list[ContextPiece]:
+    def _scale_to(self, news: Sequence[ContextPiece], room: int) -> list[ContextPiece]:
         """Scale the uncounted pieces, or all if that is not enough; images keep their size."""
         counted = [piece.tokens if piece.pixels else self._lengths.get(piece.key) for piece in news]
         free = counted.count(None)
         spare = room - sum(filter(None, counted))
         if (spare and not free) or spare < free:
             counted = [piece.tokens if piece.pixels else None for piece in news]
-        return _filled(news, counted, room)
+        return _with_lengths(news, counted, room)
 
-    def _counted(self, answer: Sequence[ContextPiece], output: int) -> list[ContextPiece]:
+    def _answer_pieces(self, answer: Sequence[ContextPiece], output: int) -> list[ContextPiece]:
+        """Return an answer's pieces with the lengths that share its tokens."""
         unknown = [None] * len(answer)
-        kept = [piece for piece in _filled(answer, unknown, output) if piece.tokens]
+        kept = [piece for piece in _with_lengths(answer, unknown, output) if piece.tokens]
         self._remember(kept)
         return kept
 
@@ -265,7 +266,8 @@ class Dialogue:
             self.intake.notes.meet(place, early)
         return round(max(0.0, gap_s), 3)
 
-    def _recorded(self, timing: CallTiming, usage: CallUsage) -> Recorded | None:
+    def _recording(self, timing: CallTiming, usage: CallUsage) -> Recorded | None:
+        """Return what was recorded of a call; when the first one started, its session says."""
         sent_s = timing.sent_s
         at_s = _seconds_between(self.origin_s, sent_s)
         if self.began_s is None:
@@ -296,7 +298,7 @@ def _names(pieces: Iterable[ContextPiece]) -> Iterator[tuple[str, Role]]:
     return ((piece.key, piece.role) for piece in pieces)
 
 
-def _filled(
+def _with_lengths(
     pieces: Sequence[ContextPiece], lengths: Sequence[int | None], room: int
 ) -> list[ContextPiece]:
     """Give pieces these lengths; those without one share the rest of the room."""
@@ -311,17 +313,13 @@ def _filled(
     return filled
 
 
-def _asked(added: Sequence[ContextPiece]) -> Wait | None:
+def _waited_for(added: Sequence[ContextPiece]) -> Wait | None:
     """Return what a call waited for: results, even with notes after them, otherwise the user."""
     said = takewhile(lambda piece: piece.role != "assistant", reversed(added))
     roles = {piece.role for piece in said}
     if "tool" in roles:
         return "tool"
     return "user" if {"user", "image"} & roles else None
-
-
-def _tokens(pieces: Iterable[ContextPiece]) -> int:
-    return sum(piece.tokens for piece in pieces)
 
 
 def _cut(base: Sequence[ContextPiece], tokens: int) -> list[ContextPiece]:

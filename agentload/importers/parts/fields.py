@@ -35,12 +35,12 @@ def seconds(found: object) -> float | None:
     if isinstance(found, bool) or found is None:
         return None
     if isinstance(found, int | float):
-        return _scaled(float(found))
+        return _in_seconds(float(found))
     if not isinstance(found, str):
         return None
     text = found.strip()
     try:
-        return _scaled(float(text))
+        return _in_seconds(float(text))
     except ValueError:
         return iso(text)
 
@@ -61,7 +61,8 @@ def stamp(record: Record) -> float | None:
     return seconds(record.get("timestamp"))
 
 
-def _scaled(number: float) -> float | None:
+def _in_seconds(number: float) -> float | None:
+    """Return a time since 1970 in seconds, whose size says what its unit is."""
     if not math.isfinite(number) or number < 0:
         return None
     for limit, unit in _UNITS:

@@ -46,7 +46,7 @@ def records(path: Path, kind: type[T], notes: ImportNotes) -> Placed[T]:
         if text is None:
             notes.meet(place, HALF)
             return
-        yield from _decoded(decode, text, place, notes)
+        yield from _decode(decode, text, place, notes)
     if not number and head(path).strip():
         notes.meet(f"{path}:1", "a file without a JSON object")
 
@@ -54,7 +54,7 @@ def records(path: Path, kind: type[T], notes: ImportNotes) -> Placed[T]:
 def _by_line(path: Path, decode: Callable[[bytes], T], notes: ImportNotes) -> Placed[T]:
     for place, line in lines(path, notes):
         if line.endswith(b"\n"):
-            yield from _decoded(decode, line, place, notes)
+            yield from _decode(decode, line, place, notes)
             continue
         try:
             yield place, decode(line)
@@ -62,9 +62,8 @@ def _by_line(path: Path, decode: Callable[[bytes], T], notes: ImportNotes) -> Pl
             notes.meet(place, HALF)
 
 
-def _decoded(
-    decode: Callable[[bytes], T], text: bytes, place: str, notes: ImportNotes
-) -> Placed[T]:
+def _decode(decode: Callable[[bytes], T], text: bytes, place: str, notes: ImportNotes) -> Placed[T]:
+    """Yield the record of a text, unless it is to be skipped."""
     try:
         yield place, decode(text)
     except msgspec.ValidationError as error:

@@ -107,12 +107,13 @@ def spread(found: Iterable[Sequence[R]]) -> Starts[R]:
         if held:
             gap = at_s - held[0][0].at_s
             step = gap if step is None else min(step, gap)
-        yield from _placed(held, step)
+        yield from _with_starts(held, step)
         held = list(same)
-    yield from _placed(held, step)
+    yield from _with_starts(held, step)
 
 
-def _placed(held: Sequence[Sequence[R]], step: float | None) -> Starts[R]:
+def _with_starts(held: Sequence[Sequence[R]], step: float | None) -> Starts[R]:
+    """Pair groups of one timestamp with starts that divide the step evenly."""
     for number, calls in enumerate(held):
         yield calls, calls[0].at_s + (step or 0.0) * number / len(held)
 

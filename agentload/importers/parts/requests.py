@@ -28,6 +28,14 @@ _SPREAD: Final = 0x9E3779B97F4A7C15
 """Odd, and far from a power of two: each message changes all bits of a chain of messages."""
 
 
+def session_name(named: object, otherwise: str) -> str:
+    """Return the session of a call: the log's own *named*, which meets no name that is made here.
+
+    Where the log names none, it is *otherwise*.
+    """
+    return otherwise if named is None else f"+{named}"
+
+
 class SizedCall(msgspec.Struct, kw_only=True):
     """One call of a log that has lengths, and perhaps the ids of blocks."""
 
@@ -115,7 +123,7 @@ def session(
                 wait_s=0.0 if last is None else _pause(intake, last, call),
                 keep=None if keep == len(sent) else keep,
                 model=call.model,
-                recorded=_recorded(group, call, is_first=last is None),
+                recorded=_recording(group, call, is_first=last is None),
             )
         )
         last = call
@@ -178,7 +186,8 @@ def _pause(intake: Intake, before: SizedCall, now: SizedCall) -> float:
     return round(max(0.0, now.at_s - before.at_s - (before.api_s or 0.0)), 6)
 
 
-def _recorded(group: CallGroup[SizedCall], call: SizedCall, *, is_first: bool) -> Recorded | None:
+def _recording(group: CallGroup[SizedCall], call: SizedCall, *, is_first: bool) -> Recorded | None:
+    """Return when a call was sent and how long it took, beyond what its session says."""
     at_s = round(call.at_s - group.origin_s, 6)
     is_start = is_first and at_s == group.start_s
     return recording(Recorded(start_s=None if is_start else at_s, api_s=call.api_s))
@@ -233,7 +242,7 @@ class Continuations:
         return found
 
 
-def _named(pieces: Sequence[ContextPiece], name: str) -> list[ContextPiece]:
+def _with_keys(pieces: Sequence[ContextPiece], name: str) -> list[ContextPiece]:
     """Name the pieces whose contents are not in the log by their places."""
     return [
         piece if piece.key else msgspec.structs.replace(piece, key=f"{name}.{number}")
@@ -267,7 +276,7 @@ def entries(calls: Iterable[SpokenCall], name: str) -> Iterator[TranscriptEntry]
         if call.context:
             parent = tip if call.is_new else None
             tip = f"{own}<"
-            pieces = tuple(_named(call.context, own))
+            pieces = tuple(_with_keys(call.context, own))
             yield TranscriptEntry(id=tip, parent=parent, place=call.place, at_s=None, pieces=pieces)
         answer = tuple(call.answer)
         if not answer and not any(piece.key for piece in call.context):

@@ -8,13 +8,14 @@ its summary and the entries from the first kept one on.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 from agentload.importers.parts import chat, fields
 from agentload.importers.parts.chat import ContextPiece
 from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue, Join
 from agentload.importers.parts.fields import agents_usage
-from agentload.importers.parts.files import Record, as_object, as_text, parse_json
+from agentload.importers.parts.files import Record, as_object, as_text, parse_json, records
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.order import in_order
 from agentload.model.trace import Session, Wait
@@ -51,10 +52,10 @@ class TranscriptEntry:
     """What a call waited for, if roles do not show it."""
 
 
-def entries(intake: Intake, records: Iterable[tuple[str, Record]]) -> Iterator[TranscriptEntry]:
+def entries(intake: Intake, found: Iterable[tuple[str, Record]]) -> Iterator[TranscriptEntry]:
     """Read entries of all versions; older ones have no ids and are sequential."""
     before: str | None = None
-    for number, (place, record) in enumerate(records):
+    for number, (place, record) in enumerate(found):
         if record.get("type") == "session":
             continue
         own = as_text(record.get("id"))
@@ -66,6 +67,11 @@ def entries(intake: Intake, records: Iterable[tuple[str, Record]]) -> Iterator[T
         )
         before = blank.id
         yield _entry(intake, record, blank)
+
+
+def entries_of_file(intake: Intake, path: Path) -> list[TranscriptEntry]:
+    """Read the entries of a file."""
+    return list(entries(intake, records(path, Record, intake.notes)))
 
 
 def play(
@@ -144,10 +150,10 @@ def _context(
         path.append(known[tip])
         tip = known[tip].parent
     path.reverse()
-    return [piece for entry in _compacted(path) for piece in entry.pieces]
+    return [piece for entry in _after_compaction(path) for piece in entry.pieces]
 
 
-def _compacted(path: Sequence[TranscriptEntry]) -> Sequence[TranscriptEntry]:
+def _after_compaction(path: Sequence[TranscriptEntry]) -> Sequence[TranscriptEntry]:
     """Return what the last compaction on a path leaves of it: its summary first."""
     compactions = [at for at, entry in enumerate(path) if entry.compacts is not None]
     if not compactions:

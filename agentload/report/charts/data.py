@@ -4,18 +4,13 @@ import csv as comma
 import io
 import json
 from collections.abc import Iterator
-from typing import Any, Final, TypeAlias, assert_never
+from functools import cache
+from typing import Any, TypeAlias, assert_never
 
-from agentload.report.charts.spec import Chart, ChartAxis, HeatMap, Lanes, Plot, Series
+from jinja2 import Environment
 
-_SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v5.json"
-_MARKS: Final[dict[str, Any]] = {
-    "points": {"type": "point", "filled": True},
-    "line": "line",
-    "steps": {"type": "line", "interpolate": "step-after"},
-    "path": {"type": "line", "point": True},
-}
-
+from agentload.report.charts.spec import Chart, HeatMap, Lanes, Plot, Series
+from agentload.report.templating import environment
 
 Fields: TypeAlias = tuple[object, ...]
 
@@ -90,83 +85,15 @@ def vega_lite(chart: Chart) -> dict[str, Any]:
 
     Its data is the table of `csv`, to be put under `data.values`.
     """
-    drawn = {
-        "$schema": _SCHEMA,
-        "title": chart.title,
-        "description": chart.caption,
-        "data": {"format": {"type": "csv"}},
-    }
-    match chart:
-        case Plot():
-            x = _axis("x", chart.x)
-            y = _axis("y", chart.y)
-            across = {"x": {**x, "type": "quantitative"}, "color": {"field": "series"}}
-            used = dict.fromkeys(each.mark for each in chart.series)
-            layers = [
-                {
-                    "transform": [{"filter": f"datum.mark == '{mark}'"}],
-                    "mark": _MARKS[mark],
-                    "encoding": {**across, "y": y, "order": None},  # as the rows stand
-                }
-                for mark in used
-            ]
-            if any(each.lows for each in chart.series):
-                spread = {
-                    "mark": "rule",
-                    "encoding": {**across, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
-                }
-                layers.insert(0, {"transform": [{"filter": "datum.low != ''"}], **spread})
-            return {**drawn, "layer": layers}
-        case HeatMap():
-            at = {
-                "x": _ordinal("column", chart.columns, chart.x_label),
-                "y": _ordinal("row", chart.rows, chart.y_label),
-            }
-            dark = {"color": {"field": "value", "type": "quantitative", "legend": None}}
-            layers = [
-                {"mark": "rect", "encoding": dark},
-                {"mark": "text", "encoding": {"text": {"field": "text"}}},
-            ]
-            return {**drawn, "encoding": at, "layer": layers}
-        case Lanes():
-            lane: dict[str, Any] = {
-                "x": _axis("low", chart.x),
-                "y": {"field": "lane", "type": "nominal", "sort": None, "title": None},
-                "yOffset": {"field": "arm"},
-                "color": {"field": "arm"},
-            }
-            layers = [
-                {
-                    "mark": "bar",
-                    "encoding": {
-                        "x2": {"field": "high"},
-                        "opacity": {"field": "what", "type": "nominal"},
-                    },
-                }
-            ]
-            if any(each.at is not None for each in chart.spans):
-                layers.append(
-                    {
-                        "mark": {"type": "point", "filled": True},
-                        "encoding": {"x": _axis("at", chart.x)},
-                    }
-                )
-            return {**drawn, "encoding": lane, "layer": layers}
-        case _:
-            assert_never(chart)
+    template = _environment().get_template("vega.json.j2")
+    written = template.render(chart=chart, kind=type(chart).__name__)
+    specification: dict[str, Any] = json.loads(written)
+    return specification
 
 
-def _axis(field: str, axis: ChartAxis) -> dict[str, Any]:
-    return {
-        "field": field,
-        "type": "quantitative",
-        "title": axis.label,
-        "scale": {"type": axis.scale, "zero": axis.low == 0.0},
-    }
-
-
-def _ordinal(field: str, names: tuple[str, ...], title: str) -> dict[str, Any]:
-    return {"field": field, "type": "ordinal", "sort": names, "title": title}
+@cache
+def _environment() -> Environment:
+    return environment(autoescape=False)  # JSON: every word passes `tojson`
 
 
 def whole(chart: Chart) -> str:

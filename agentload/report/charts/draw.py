@@ -1,11 +1,11 @@
 """Draw charts as SVG: inside a page, or as a file of its own."""
 
 from collections.abc import Callable
-from importlib.resources import files
 from typing import Any, Final, assert_never
 
 from markupsafe import Markup
 
+from agentload.report import templating
 from agentload.report.charts.frame import BOTTOM, CHAR, HEIGHT, TOP, WIDTH
 from agentload.report.charts.heat_map import heat_map
 from agentload.report.charts.lanes import lanes
@@ -26,7 +26,7 @@ def inline(chart: Chart) -> str:
     """
     return element(
         "svg",
-        *_described(chart, f"{chart.name}-"),
+        *_title_and_description(chart, f"{chart.name}-"),
         body(chart),
         class_="chart",
         viewBox=f"0 0 {WIDTH} {height(chart):g}",
@@ -38,17 +38,14 @@ def inline(chart: Chart) -> str:
 
 def picture(chart: Chart) -> str:
     """Draw a file that stands alone, on its own ground in light and dark."""
-    style = "".join(
-        (files("agentload.report") / "templates" / name).read_text(encoding="utf-8")
-        for name in ("palette.css", "chart.css")
-    )
+    style = "".join(map(templating.text, ("palette.css", "chart.css")))
     names, rows = _drawn_legend(chart)
     head = TITLE + ROW * rows
     high = height(chart) + head + PAD
     return (
         element(
             "svg",
-            *_described(chart, ""),
+            *_title_and_description(chart, ""),
             element("style", style),
             element(
                 "rect", class_="ground", x=-PAD, y=-PAD / 2, width=WIDTH + 2 * PAD, height=high
@@ -68,7 +65,8 @@ def picture(chart: Chart) -> str:
     )
 
 
-def _described(chart: Chart, prefix: str) -> tuple[str, str]:
+def _title_and_description(chart: Chart, prefix: str) -> tuple[str, str]:
+    """Draw what a reader without eyes hears of a chart."""
     return (
         element("title", content(chart.title), id=f"{prefix}title"),
         element("desc", content(chart.caption), id=f"{prefix}desc"),
@@ -119,7 +117,8 @@ def _drawn_legend(chart: Chart) -> tuple[str, int]:
     return out, rows
 
 
-def _drawn(chart: Chart) -> Markup:
+def _inline_markup(chart: Chart) -> Markup:
+    """Draw a chart for a template."""
     return Markup(inline(chart))  # noqa: S704  # the drawing escapes every word it places
 
 
@@ -132,7 +131,7 @@ def _swatch(slot: int) -> Markup:
 
 
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
-    "drawn": _drawn,
+    "drawn": _inline_markup,
     "legend": legend,
     "swatch": _swatch,
 }

@@ -12,9 +12,9 @@ from typing import Final
 from markupsafe import Markup
 
 from agentload.report.charts.frame import behind
-from agentload.report.charts.lanes import span_ends, spans
+from agentload.report.charts.lanes import span_ends, spans, upright_frame
 from agentload.report.charts.scale import Scale, fit
-from agentload.report.charts.spec import ChartAxis, Lanes
+from agentload.report.charts.spec import Lanes
 from agentload.report.charts.svg import element, text
 from agentload.report.format import tick
 
@@ -74,14 +74,14 @@ def _head(x: Scale) -> Markup:
         out += text("← faster", "tick", zero - 8, 11.0, "end")
     if WIDTH - PAD - zero > 60:
         out += text("slower →", "tick", zero + 8, 11.0, "start")
-    for value in _named(x):
+    for value in _named_values(x):
         words = f"{tick(x.axis.quantity, value, x.step)}%" if value else "0"
         at = min(max(x.at(value), PAD + 10), WIDTH - PAD - 14)
         out += text(words, "tick", at, 27.0, "middle")
     return _picture(out, HEAD)
 
 
-def _named(x: Scale) -> Iterator[float]:
+def _named_values(x: Scale) -> Iterator[float]:
     """Yield the round values that have room for their name, zero among them."""
     placed = [x.at(0.0)]
     yield 0.0
@@ -95,15 +95,13 @@ def _named(x: Scale) -> Iterator[float]:
 def _row(chart: Lanes, lane: int, x: Scale) -> Markup:
     height = max(ROW, chart.height)
     own = [replace(span, lane=0) for span in chart.spans if span.lane == lane]
-    count = ChartAxis(label="", quantity="count")
-    frame = Scale(axis=count, low=0, high=1, start=height, end=0.0, step=1)
     unnamed = replace(
         chart,
         bands=tuple(replace(each, label="") for each in chart.bands),
         rules=tuple(replace(each, label="") for each in chart.rules),
     )
     drawn = spans(own, x, top=0.0, height=height)
-    return _picture(behind(unnamed, x, frame) + drawn, height)
+    return _picture(behind(unnamed, x, upright_frame(height, 0.0)) + drawn, height)
 
 
 def _picture(inside: str, height: float) -> Markup:

@@ -22,9 +22,7 @@ def lanes(chart: Lanes) -> str:
     """Draw everything inside the frame: bands first, then the content of each lane."""
     bottom = TOP + chart.height * len(chart.lanes)
     x = fit(chart.x, span_ends(chart), start=LEFT, end=WIDTH - RIGHT, ends="values")
-    count = ChartAxis(label="", quantity="count")
-    frame = Scale(axis=count, low=0, high=1, start=bottom, end=TOP, step=1)
-    out = behind(chart, x, frame)
+    out = behind(chart, x, upright_frame(bottom, TOP))
     for index, label in enumerate(chart.lanes):
         out += _label(label, index, chart.height)
     out += foot(x, bottom)
@@ -33,6 +31,12 @@ def lanes(chart: Lanes) -> str:
     for trace in chart.traces:
         out += _trace(trace, x, chart.height)
     return out
+
+
+def upright_frame(bottom: float, top: float) -> Scale:
+    """Return the scale of a frame that has no values from its bottom to its top."""
+    count = ChartAxis(label="", quantity="count")
+    return Scale(axis=count, low=0, high=1, start=bottom, end=top, step=1)
 
 
 def span_ends(chart: Lanes) -> list[float]:

@@ -68,24 +68,15 @@ def fit(
         return Scale(axis=axis, low=low, high=high, start=start, end=end, step=low)
     low, high = _reach(axis, [value for value in values if math.isfinite(value)])
     unit = _unit(axis, high)
-    quarter = (high - low) / 4
-    step = unit * round_step(quarter / unit)
+    step = unit * round_step((high - low) / 4 / unit)
     if axis.whole:
         step = max(step, 1.0)
     edge = EDGE * (high - low)
-    open_low = low - edge
-    open_high = high + edge
-    if ends == "ticks":
-        open_low = math.floor(low / step + 1e-9) * step
-        open_high = math.ceil(high / step - 1e-9) * step
-    return Scale(
-        axis=axis,
-        low=open_low if axis.low is None else low,
-        high=open_high if axis.high is None else high,
-        start=start,
-        end=end,
-        step=step,
-    )
+    if axis.low is None:
+        low = math.floor(low / step + 1e-9) * step if ends == "ticks" else low - edge
+    if axis.high is None:
+        high = math.ceil(high / step - 1e-9) * step if ends == "ticks" else high + edge
+    return Scale(axis=axis, low=low, high=high, start=start, end=end, step=step)
 
 
 def _unit(axis: ChartAxis, high: float) -> int:
@@ -96,8 +87,7 @@ def _unit(axis: ChartAxis, high: float) -> int:
 
 def _log_reach(axis: ChartAxis, known: Sequence[float]) -> tuple[float, float]:
     """Return from where to where positive values go; zeroes alone have no logarithm."""
-    low = min(known, default=1.0) if axis.low is None else axis.low
-    high = max(known, default=1.0) if axis.high is None else axis.high
+    low, high = _ends(axis, known, lowest=1.0)
     if high <= low:
         return (low / 2, low * 2)
     return (low, high)
@@ -105,14 +95,20 @@ def _log_reach(axis: ChartAxis, known: Sequence[float]) -> tuple[float, float]:
 
 def _reach(axis: ChartAxis, known: Sequence[float]) -> tuple[float, float]:
     """Return from where to where values go, apart enough to be told apart."""
-    low = min(known, default=0.0) if axis.low is None else axis.low
-    high = max(known, default=1.0) if axis.high is None else axis.high
+    low, high = _ends(axis, known, lowest=0.0)
     if high - low > SMALLEST * max(abs(low), abs(high)) + SMALLEST_SPAN:
         return low, high
     half = abs(low) / 2 if abs(low) > SMALLEST_SPAN else 0.5
     if axis.low is None:
         return (low - half, low + half)
     return (low, low + 2 * half)
+
+
+def _ends(axis: ChartAxis, known: Sequence[float], *, lowest: float) -> tuple[float, float]:
+    """Return the ends of an axis: its own, else those of the values, else *lowest* and 1."""
+    low = min(known, default=lowest) if axis.low is None else axis.low
+    high = max(known, default=1.0) if axis.high is None else axis.high
+    return low, high
 
 
 def equal_heights(plots: Iterable[Plot]) -> tuple[Plot, ...]:

@@ -203,11 +203,9 @@ def legend(chart: Chart) -> tuple[tuple[str, int], ...]:
     """
     match chart:
         case Plot():
-            labels: dict[int, str] = {}
-            for series in chart.series:
-                if series.slot is not None:
-                    labels.setdefault(series.slot, series.label)
-            return tuple((labels[slot], slot) for slot in sorted(labels))
+            labels = {series.slot: series.label for series in reversed(chart.series)}
+            slots = sorted(slot for slot in labels if slot is not None)
+            return tuple((labels[slot], slot) for slot in slots)
         case Lanes():
             return chart.arms
         case HeatMap():

@@ -3,13 +3,11 @@
 A table of comma-separated values, and a Vega-Lite specification with its data.
 """
 
-from collections.abc import Iterator
-
 from agentload.report.charts.data import csv, whole
-from agentload.report.parts import Document
+from agentload.report.parts import Document, Files
 
 
-def files(document: Document) -> Iterator[tuple[str, str]]:
+def files(document: Document) -> Files:
     """Yield two files for every chart."""
     for group in document.groups:
         for chart in group.charts:

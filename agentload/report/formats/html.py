@@ -8,21 +8,21 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Final
 
-from jinja2 import BaseLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import BaseLoader, Environment
 from markupsafe import Markup
 
+from agentload.report import templating
 from agentload.report.charts.data import csv, vega_lite
 from agentload.report.charts.draw import FILTERS
 from agentload.report.charts.forest import ForestRows, first_group, forest_rows
 from agentload.report.charts.spec import Chart, Lanes
 from agentload.report.labels import slug
-from agentload.report.parts import Cell, Document, Group, Table
+from agentload.report.parts import Cell, Document, Files, Group, Table
 from agentload.visible import visible
 
 MOST_ABREAST: Final = 4
@@ -34,7 +34,7 @@ _INSIDE = re.compile(r", (?=[^\[(]*[\])])")
 _FIGURE = re.compile(r"[~<>≤≥±×]? ?[+−-]?\d")
 
 
-def files(document: Document) -> Iterator[tuple[str, str]]:
+def files(document: Document) -> Files:
     """Yield the page; it needs no other file."""
     yield "decision.html", html(document)
 
@@ -43,7 +43,7 @@ def html(document: Document) -> str:
     """Render a document."""
     in_rows = forest(document)
     picture = picture_of(document)
-    repeated = _repeated(document) if in_rows else None
+    repeated = _chart_in_rows(document) if in_rows else None
     groups = [placement(group, picture, repeated) for group in document.groups]
     # Our own files, not a reader's words: Markup leaves them as they are.
     return (
@@ -82,7 +82,7 @@ def picture_of(document: Document) -> Chart | None:
     return _chart(document, "pareto-tokens") or _chart(document, "looks")
 
 
-def _repeated(document: Document) -> Chart | None:
+def _chart_in_rows(document: Document) -> Chart | None:
     """Return the chart whose lanes all stand in the rows of the first table, where they do.
 
     A narrow screen has no room for them there.
@@ -150,12 +150,12 @@ def classes(cell: Cell, side: str) -> str:
 
 def style() -> str:
     """Return the style sheet of every page that has charts."""
-    return "".join(map(_text, ("palette.css", "chart.css", "page.css")))
+    return "".join(map(templating.text, ("palette.css", "chart.css", "page.css")))
 
 
 def script() -> str:
     """Return the script that lets charts answer to pointer and keyboard."""
-    return _text("page.js")
+    return templating.text("page.js")
 
 
 def security_policy(*, styled: str | None = None) -> str:
@@ -173,19 +173,11 @@ def _hash(text: str) -> str:
 
 
 @cache
-def environment(loader: BaseLoader | None = None) -> Environment:
+def environment(loader: BaseLoader = templating.OURS) -> Environment:
     """Return what renders HTML templates, those of reports
     unless others are named, with what they need to place charts.
     """
-    own = loader or PackageLoader("agentload.report")
-    made = Environment(
-        loader=own,
-        autoescape=True,
-        finalize=show,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    made = templating.environment(loader, autoescape=True, finalize=show)
     made.filters |= {
         **FILTERS,
         "tied": tie,
@@ -210,7 +202,3 @@ def tie(words: str) -> str:
     so that a narrow column breaks between figures only.
     """
     return _UNIT.sub("\N{NO-BREAK SPACE}", _INSIDE.sub(",\N{NO-BREAK SPACE}", words))
-
-
-def _text(name: str) -> str:
-    return (resources.files("agentload.report") / "templates" / name).read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ The verdicts with their raw figures, and how the run was made. Its schema is
 docs/decision.schema.json.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, Literal
 
@@ -16,7 +16,7 @@ from advisor.policy import Policy
 from advisor.steps import Step as Suggestion
 from advisor.verdict import Decision
 from agentload.exposition.likeness import Likeness
-from agentload.report.parts import Answer, Check, Confidence, Document, Made, Rollout, Step
+from agentload.report.parts import Answer, Check, Confidence, Document, Files, Made, Rollout, Step
 
 FORMAT: Final = "agentload-decision/1"
 COMMANDS: Final = {"step": "command", "next_step": "next_command"}
@@ -68,14 +68,14 @@ _SHARED: Final = frozenset(each.name for each in fields(Report)) - {"format", "l
 """What a decision file has as the document has it."""
 
 
-def files(document: Document) -> Iterator[tuple[str, str]]:
+def files(document: Document) -> Files:
     """Yield the decision file."""
     yield "decision.json", json(document)
 
 
 def json(document: Document) -> str:
     """Render a document as indented JSON."""
-    return indented_json(_written(report(document), document.next_commands))
+    return indented_json(_with_commands(report(document), document.next_commands))
 
 
 def indented_json(said: object) -> str:
@@ -92,15 +92,15 @@ def report(document: Document) -> Report:
     )
 
 
-def _written(value: object, commands: Mapping[Suggestion, str | None]) -> object:
+def _with_commands(value: object, commands: Mapping[Suggestion, str | None]) -> object:
     """Return a value as a decision file has it: where a step stands, the command that takes it."""
     if isinstance(value, Suggestion):
         return commands[value]
     if isinstance(value, tuple):
-        return [_written(each, commands) for each in value]
+        return [_with_commands(each, commands) for each in value]
     if is_dataclass(value):
         return {
-            COMMANDS.get(each.name, each.name): _written(getattr(value, each.name), commands)
+            COMMANDS.get(each.name, each.name): _with_commands(getattr(value, each.name), commands)
             for each in fields(value)
         }
     return value

@@ -3,15 +3,15 @@ on GitHub, with its charts as pictures beside it.
 """
 
 import re
-from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from agentload.report.charts.draw import picture
 from agentload.report.charts.spec import Chart
-from agentload.report.parts import Cell, Check, Document, Table
+from agentload.report.parts import Cell, Check, Document, Files, Table
+from agentload.report.templating import environment
 from agentload.visible import visible
 
 _MARKS: Final = {"ok": "✓", "bad": "✗", "unknown": "–"}
@@ -26,7 +26,7 @@ class Escaped(str):
     __slots__ = ()
 
 
-def files(document: Document) -> Iterator[tuple[str, str]]:
+def files(document: Document) -> Files:
     """Yield the report and the pictures that it shows."""
     yield "decision.md", markdown(document)
     for group in document.groups:
@@ -60,16 +60,12 @@ def escape(words: object) -> str:
 
 @cache
 def _environment() -> Environment:
-    made = Environment(
-        loader=PackageLoader("agentload.report"),
+    made = environment(
         finalize=escape,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701  # Markdown: `finalize` escapes, in Markdown's own way
+        autoescape=False,  # Markdown: `finalize` escapes, in Markdown's own way
     )
-    made.filters |= {"table": _table, "picture": _shown, "code": _code, "mark": _mark}
+    made.filters |= {"table": _table, "picture": _picture_link, "code": _code, "mark": _mark}
     return made
 
 
@@ -88,7 +84,8 @@ def _cell(cell: Cell) -> str:
     return escape(cell.text)
 
 
-def _shown(chart: Chart) -> Escaped:
+def _picture_link(chart: Chart) -> Escaped:
+    """Return the line that shows a chart's picture."""
     return Escaped(f"![{escape(chart.title)}]({chart_path(chart)})")
 
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from agentload.report.parts import Document, Step, Table
+from agentload.report.parts import Document, Files, Step, Table
 from agentload.visible import columns, visible
 
 
-def files(document: Document) -> Iterator[tuple[str, str]]:
+def files(document: Document) -> Files:
     """Yield the text as a file."""
     yield "decision.txt", text(document)
 
@@ -24,14 +24,15 @@ def _blocks(document: Document) -> Iterator[Sequence[str]]:
     yield (document.statement, document.why)
     if document.arms.rows:
         yield _table(document.arms)
-    yield (f"How sure? {document.sure.text}", *_noted(document.sure.reasons))
+    yield (f"How sure? {document.sure.text}", *_reasons_line(document.sure.reasons))
     if document.do_now:
         yield ("Do this next:", *(line for step in document.do_now for line in _step(step)))
     for label, words in document.facts:
         yield (f"{label}: {words}",)
 
 
-def _noted(reasons: Sequence[str]) -> Iterator[str]:
+def _reasons_line(reasons: Sequence[str]) -> Iterator[str]:
+    """Yield what keeps the effect from being more certain, if anything does."""
     if reasons:
         yield f"  Noted: {'; '.join(reasons)}."
 

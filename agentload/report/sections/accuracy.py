@@ -3,12 +3,14 @@
 Accuracy by depth and length, and the paired difference in every bucket.
 """
 
+from collections.abc import Iterable
+
 from advisor.verdict import BucketResult
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import HeatMap, Square
 from agentload.report.parts import Cell, Field, Group, Retrieval, group, table
-from agentload.report.sections.view import View
+from agentload.report.sections.view import View, by_key
 
 
 def accuracy(view: View) -> Group | None:
@@ -38,18 +40,17 @@ def _row(each: BucketResult) -> tuple[Field, ...]:
 
 
 def _maps(view: View) -> tuple[HeatMap, ...]:
-    found: dict[tuple[str, str], list[Retrieval]] = {}
-    for each in view.facts.retrieval:
-        found.setdefault((each.task, each.arm), []).append(each)
-    tasks = dict.fromkeys(each.task for each in view.facts.retrieval)
-    cells = ((task, arm) for task in tasks for arm in view.arms)
-    return tuple(
-        _map(view, arm, task, found[task, arm]) for task, arm in cells if (task, arm) in found
-    )
+    """Draw each task on each arm; the maps of a task have the same fields."""
+    maps = []
+    by_task = by_key((each.task, each) for each in view.facts.retrieval)
+    for task, graded in by_task.items():
+        by_arm = by_key((each.arm, each) for each in graded)
+        maps += [_map(arm, task, graded, by_arm[arm]) for arm in view.arms if arm in by_arm]
+    return tuple(maps)
 
 
-def _map(view: View, arm: str, task: str, found: list[Retrieval]) -> HeatMap:
-    graded = [each for each in view.facts.retrieval if each.task == task]
+def _map(arm: str, task: str, graded: Iterable[Retrieval], own: Iterable[Retrieval]) -> HeatMap:
+    """Draw an arm's *own* answers on the fields of all that were *graded*."""
     lengths = sorted({each.context_tokens for each in graded})
     depths = sorted({each.depth for each in graded})
     return HeatMap(
@@ -62,7 +63,7 @@ def _map(view: View, arm: str, task: str, found: list[Retrieval]) -> HeatMap:
         rows=tuple(map(say.percent, depths)),
         cells=tuple(
             _square(each, lengths.index(each.context_tokens), depths.index(each.depth))
-            for each in found
+            for each in own
             if each.items
         ),
     )

@@ -17,7 +17,6 @@ from agentload.report.commands import on_own_servers, silent_options, well_known
 from agentload.report.parts import Step
 from agentload.report.sections.canary import CANARY_HOURS, rollout
 from agentload.report.sections.view import View
-from agentload.study.parts import Slo
 
 
 def do_now(view: View) -> tuple[Step, ...]:
@@ -55,9 +54,9 @@ def _is_to_follow_up(view: View, each: Finding) -> bool:
         pattern = screening(rows, alpha=view.policy.alpha).pattern
         stands_out = pattern in ("step", "grows", "uniform")
         return stands_out and verdict.safe.state not in ("yes", "equal")
+    lengths = {*getattr(each.next_step, "lengths", ())}
     asked = [need.step for need in verdict.needs if isinstance(need.step, Questions)]
-    lengths = getattr(each.next_step, "lengths", ())
-    return not any({*lengths} <= {*step.lengths} for step in asked)
+    return not any(lengths <= {*step.lengths} for step in asked)
 
 
 def _steps(view: View) -> Iterator[Step]:
@@ -76,7 +75,7 @@ def _steps(view: View) -> Iterator[Step]:
         yield from _measuring(view)
         return
     else:
-        yield from _decided(view)
+        yield from _acting_on_decision(view)
     yield from _remedies(view)
     yield from _settling(view)
     yield from _covering(view)
@@ -86,19 +85,11 @@ def _steps(view: View) -> Iterator[Step]:
 
 def _measuring(view: View) -> Iterator[Step]:
     """Yield how to decide on real servers, and what these need before."""
-    level = view.policy.slo(None)
-    limits = None
-    if level is not None:
-        limits = Slo(ttft_ms=level.ttft_ms, tpot_ms=level.tpot_ms, turn_ms=level.turn_ms)
-    peak = view.evidence.deployment.peak_agents
     first_played = next((each.arm for each in view.facts.made.servers), view.reference)
-    described, decided, minutes = on_own_servers(
+    commands = on_own_servers(
         view.facts,
-        slo=limits,
-        agents=peak,
-        decide_by=view.policy.decide_by,
-        min_change=view.policy.min_change,
-        accuracy_margin=view.policy.accuracy_margin,
+        view.policy,
+        agents=view.evidence.deployment.peak_agents,
         reference=None if view.reference == first_played else view.reference,
     )
     written = well_known_arms(view.facts)
@@ -110,19 +101,19 @@ def _measuring(view: View) -> Iterator[Step]:
         f"This run was {view.decision.kind}, so measure before you act. Write endpoints.yaml and "
         f"set the URLs of your servers in it{rest} (a minute)."
     )
-    yield Step(text=write, command=described)
+    yield Step(text=write, command=commands.described)
     for need in view.needs:
         if isinstance(need.step, Calibrate):
             text = view.typeset(f"{say.capital(need.what)}.")
             yield Step(text=text, command=view.command(need.step))
     decide = "Play the benchmark on them (--dry-run says what that takes)."
-    if minutes is not None:
-        most = say.minutes(minutes)
+    if commands.minutes is not None:
+        most = say.minutes(commands.minutes)
         decide = f"Decide on them, in {most} at most (--dry-run says what that settles)."
-    yield Step(text=decide, command=decided)
+    yield Step(text=decide, command=commands.decided)
 
 
-def _decided(view: View) -> Iterator[Step]:
+def _acting_on_decision(view: View) -> Iterator[Step]:
     """Yield what the decision means: start the canary, or leave the servers as they are."""
     choice = view.decision.choice
     plan = rollout(view)
@@ -186,14 +177,13 @@ def suggestions(view: View) -> frozenset[Suggestion]:
     """Return the steps whose commands are to be taken now, without their amounts."""
     if view.decision.kind != "measured":
         return frozenset()
-    needed = [need.step for need in view.needs if need.step is not None]
+    needed: list[Suggestion] = say.present(need.step for need in view.needs)
     return frozenset(without_amount(step)[0] for step in (*needed, *_controls(view)))
 
 
 def _remedy_arms(view: View) -> dict[str, str]:
     """Return what would make arms worth testing again, each with an arm that it is for."""
-    verdicts = (*view.decision.server, *view.decision.classes)
-    return {each.remedy: each.arm for each in verdicts if each.remedy is not None}
+    return {each.remedy: each.arm for each in view.every_verdict if each.remedy is not None}
 
 
 def _cures(view: View) -> Iterator[Step]:

@@ -25,10 +25,10 @@ def answers(view: View) -> Iterator[ArmsRow]:
     """Yield the accuracy that was measured, one row for all arms that answered the same
     questions, then what was published.
     """
-    legs = {arm: verdict.safe for arm, verdict in _judged(view).items()}
+    legs = {arm: verdict.safe for arm, verdict in _verdict_by_arm(view).items()}
     asked = dict.fromkeys(leg.answers for leg in legs.values() if leg.answers is not None)
     for questions in asked:
-        cells = (_compared(legs.get(arm), questions) for arm in view.others)
+        cells = (_answer_cells(legs.get(arm), questions) for arm in view.others)
         count = say.plural(questions.questions, "question")
         yield ArmsRow(
             name=f"accuracy {where_asked(questions)}, {count} ↑",
@@ -38,18 +38,20 @@ def answers(view: View) -> Iterator[ArmsRow]:
     lost = [_worst(view, arm) for arm in view.others]
     if any(lost) and any(leg.state in ("no", "unclear") for leg in legs.values()):
         yield row(DROP, changes=lost)
-    known = {arm: published_loss(view, verdict) for arm, verdict in _judged(view).items()}
+    known = {arm: published_loss(view, verdict) for arm, verdict in _verdict_by_arm(view).items()}
     if any(known.values()):
-        told = [_published(known.get(arm)) for arm in view.others]
+        told = [_published_cell(known.get(arm)) for arm in view.others]
         yield row("accuracy (published, not measured here)", changes=told)
 
 
-def _judged(view: View) -> dict[str, ArmVerdict]:
+def _verdict_by_arm(view: View) -> dict[str, ArmVerdict]:
+    """Return the verdict on the whole server of each arm that has one."""
     found = zip(view.others, view.verdicts(None), strict=True)
     return {arm: verdict for arm, verdict in found if verdict is not None}
 
 
-def _compared(leg: Leg | None, questions: QuestionsAsked) -> ArmCells:
+def _answer_cells(leg: Leg | None, questions: QuestionsAsked) -> ArmCells:
+    """Print an arm's accuracy on these questions, and its change; absent where it had others."""
     if leg is None or leg.estimate is None or leg.answers != questions:
         return ArmCells(ABSENT, ABSENT)
     sign, tone = _SIGNS.get(leg.state, _UNSIGNED)
@@ -95,7 +97,8 @@ def published_loss(view: View, verdict: ArmVerdict) -> Finding | None:
     return None
 
 
-def _published(finding: Finding | None) -> Cell | None:
+def _published_cell(finding: Finding | None) -> Cell | None:
+    """Print the figure of a published loss."""
     if finding is None:
         return None
     figure = say.typeset(finding.message.rstrip(".").rpartition(": ")[2])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from advisor.estimate import Estimate
 from advisor.legs.speed import INDIFFERENT, UNJUDGED
 from advisor.steps import Again
 from advisor.verdict import ArmVerdict, Change, Decision, Figure, Need
@@ -52,16 +53,17 @@ def server(view: View) -> Table:
     note = [means, _bold(rows), _margin(view), _weights(view), _levels(view)]
     head = ""
     if view.others:
-        saved = saving(view, view.focus)
+        saved = saving(view)
         note.append(f"{saved.because}." if saved.tone != "muted" else "")
         direction = "lower is better" if rows else ""
         if any("↑" in each.name for each in rows):
             direction += ", ↑: higher is better"
-        head = say.join((_played(view), direction), "; ")
+        head = say.join((_pairs_played(view), direction), "; ")
     return _table(view, "This mix", rows, note, head=head)
 
 
-def _played(view: View) -> str:
+def _pairs_played(view: View) -> str:
+    """Say how many block pairs the figures rest on."""
     return say.plural(view.played, "block pair") if view.played else ""
 
 
@@ -92,16 +94,19 @@ def _margin(view: View) -> str:
 
 def _levels(view: View) -> str:
     """Say at which level the intervals are: by kind, where they differ."""
-    latency = [each.relative for each in view.decision.changes if each.workload is None]
-    legs = [verdict.safe.estimate for verdict in view.decision.server]
-    asked = [each for each in legs if each is not None]
-    of_latency, of_accuracy = (
-        f"at {100 * each[0].level:.3g}%" if each else "" for each in (latency, asked)
-    )
-    if not of_latency or not of_accuracy or of_latency == of_accuracy:
-        level = of_latency or of_accuracy
-        return f"Intervals are {level}." if level else ""
-    return f"Intervals are of latency {of_latency} and of accuracy {of_accuracy}."
+    changes = (each.relative for each in view.decision.changes if each.workload is None)
+    of_latency = _level(changes)
+    of_accuracy = _level(verdict.safe.estimate for verdict in view.decision.server)
+    if of_latency and of_accuracy and of_latency != of_accuracy:
+        return f"Intervals are of latency {of_latency} and of accuracy {of_accuracy}."
+    level = of_latency or of_accuracy
+    return f"Intervals are {level}." if level else ""
+
+
+def _level(intervals: Iterable[Estimate | None]) -> str:
+    """Return the level of the first interval: `at 95%`; empty without one."""
+    known = say.present(intervals)
+    return f"at {100 * known[0].level:.3g}%" if known else ""
 
 
 def criteria(view: View) -> Table:
@@ -113,18 +118,20 @@ def criteria(view: View) -> Table:
     speed = [each for each in _latencies(view, None) if each.name == METRICS[0][1]]
     per_gpu = [*_agents(view, None)]
     gpus = f"GPUs{at_peak(view)}"
-    price = [*_gpus(view)] or _unmeasured(view, gpus, _why_unsized)
+    price = [*_gpus(view)] or _reasons_row(view, gpus, _why_unsized)
     right = [each for each in answers(view) if not each.name.startswith(DROP)]
     rows = (
-        *(speed or _unmeasured(view, METRICS[0][1], _why_untimed)),
-        *(per_gpu or (_unmeasured(view, AGENTS, _why_uncounted) if is_sized else ())),
+        *(speed or _reasons_row(view, METRICS[0][1], _why_untimed)),
+        *(per_gpu or (_reasons_row(view, AGENTS, _why_uncounted) if is_sized else ())),
         *(price if at_peak(view) else _cost(view)),
-        *(right or _unmeasured(view, "accuracy ↑", _why_unasked)),
+        *(right or _reasons_row(view, "accuracy ↑", _why_unasked)),
     )
-    return _table(view, "Criteria", rows, (), head=_played(view))
+    return _table(view, "Criteria", rows, (), head=_pairs_played(view))
 
 
-def _unmeasured(view: View, name: str, why: Callable[[View, ArmVerdict], str]) -> Iterator[ArmsRow]:
+def _reasons_row(
+    view: View, name: str, why: Callable[[View, ArmVerdict], str]
+) -> Iterator[ArmsRow]:
     """Yield the row of a criterion without figures, which says of each arm why."""
     causes: list[Printed] = []
     for verdict in view.verdicts(None):
@@ -185,11 +192,11 @@ def classes(view: View) -> Table:
     return _table(view, "By workload class, with its share of server time", rows, [SECONDARY])
 
 
-def _wanted(verdict: ArmVerdict) -> dict[str, Need]:
+def _need_by_noun(verdict: ArmVerdict) -> dict[str, Need]:
     """Return what is missing to settle a verdict, the first of each kind whose cost is known."""
-    wanted: dict[str, Need] = {}
     if verdict.verdict != "test further":
-        return wanted
+        return {}
+    wanted: dict[str, Need] = {}
     for each in verdict.needs:
         if labels.cost(each) and not isinstance(each.step, Again):
             wanted.setdefault(labels.noun(each), each)
@@ -228,8 +235,8 @@ def _latencies(view: View, workload: str | None) -> Iterator[ArmsRow]:
     """Yield what the same turns take on every arm, and by how much that differs."""
     means = typical(view, workload)
     for metric, words in METRICS:
-        changes = [view.change(metric, arm, workload) for arm in view.others]
-        floors = [each.floor for each in changes if each is not None and each.floor is not None]
+        changes = view.changes(metric, workload)
+        floors = say.present(each.floor for each in say.present(changes))
         if any(changes):
             reference, *own = _times(view, means.get(metric))
             changed = _changes(view, changes, workload)
@@ -240,7 +247,7 @@ def _latencies(view: View, workload: str | None) -> Iterator[ArmsRow]:
                 noise=max(floors, default=None),
             )
         elif metric == "turn_ms" and workload is not None:
-            yield _uncompared(view, words, workload)
+            yield _single_arms_row(view, words, workload)
 
 
 def _times(view: View, found: Typical | None) -> tuple[Cell, ...]:
@@ -252,10 +259,10 @@ def _times(view: View, found: Typical | None) -> tuple[Cell, ...]:
     return tuple(ABSENT if each is None else Cell(text=each) for each in say.durations(times))
 
 
-def _uncompared(view: View, words: str, workload: str) -> ArmsRow:
+def _single_arms_row(view: View, words: str, workload: str) -> ArmsRow:
     """Say of a class that was not compared why: its calls failed, or too few ended well."""
     of_arms = []
-    for arm in (view.reference, *view.others):
+    for arm in view.arms:
         calls = view.evidence.calls(workload, arm)
         if calls is None:
             of_arms.append(ArmCells(ABSENT, ABSENT))
@@ -296,8 +303,9 @@ def _changes(view: View, changes: Sequence[Change | None], workload: str | None)
             is_chosen = workload is None and arm == view.decision.choice.arm
             yield Cell(text=text, tone="strong" if is_chosen else "plain")
         else:
-            surprises = each.relative.is_above(0.0) or each.relative.is_below(0.0)
-            yield in_grey(f"{text}, within noise" if surprises else text)
+            # An interval around zero says by itself that there is no change.
+            excludes_zero = each.relative.is_above(0.0) or each.relative.is_below(0.0)
+            yield in_grey(f"{text}, within noise" if excludes_zero else text)
 
 
 def _first_token(view: View, workload: str | None) -> Iterator[ArmsRow]:
@@ -310,15 +318,15 @@ def _first_token(view: View, workload: str | None) -> Iterator[ArmsRow]:
         return
     late: Tone = "bad"
     for part in ("p95", "p50"):
-        figures = [view.figure(f"ttft_ms.{part}", arm, workload) for arm in view.arms]
+        figures = view.figures(f"ttft_ms.{part}", workload)
         if any(figures):
             name = f"TTFT {part} (limit {say.duration(slo.ttft_ms)})"
-            yield row(name, [_limited(each, slo.ttft_ms, late) for each in figures])
+            yield row(name, [_time_within_limit(each, slo.ttft_ms, late) for each in figures])
             return
         late = "plain"
 
 
-def _limited(figure: Figure | None, limit_ms: float, late: Tone) -> Cell:
+def _time_within_limit(figure: Figure | None, limit_ms: float, late: Tone) -> Cell:
     """Print a time, marked where it is surely above its limit."""
     if figure is None:
         return ABSENT
@@ -342,20 +350,20 @@ def _cost(view: View) -> Iterator[ArmsRow]:
 
 
 def _rate(view: View, words: str, name: str, factors: Mapping[str, float]) -> Iterator[ArmsRow]:
-    figures = [view.figure(name, arm, None) for arm in view.arms]
+    figures = view.figures(name, None)
     if not any(figures):
         return
-    values: list[float | None] = []
-    for figure in figures:
-        value = None
-        if figure is not None:
-            value = figure.estimate.value * factors[figure.arm]
-        values.append(value)
+    values: list[float | None] = [
+        None if each is None else each.estimate.value * factors[each.arm] for each in figures
+    ]
+    reference, *own = values
     changes: list[Printed] = []
-    for arm, value in zip(view.others, values[1:], strict=True):
-        change = _quotient(values[0], value)
-        is_valid = view.has_valid_timings(arm, None)
-        changes.append(in_grey(f"{change}, not valid") if change and not is_valid else change)
+    for arm, value in zip(view.others, own, strict=True):
+        change = _quotient(reference, value)
+        if change and not view.has_valid_timings(arm, None):
+            changes.append(in_grey(f"{change}, not valid"))
+        else:
+            changes.append(change)
     yield row(words, say.numbers(values), changes=changes)
 
 
@@ -367,7 +375,7 @@ def _quotient(before: float | None, after: float | None) -> str:
 
 def _agents(view: View, workload: str | None) -> Iterator[ArmsRow]:
     found = [view.capacity(arm, workload) for arm in view.arms]
-    carried = [None if each is None else agents(view, each) for each in found]
+    carried = say.where_known(found, lambda each: agents(view, each))
     if any(each is not None for each in carried):
         changes = [_more_agents(each) for each in view.verdicts(workload)]
         yield row(AGENTS, carried, changes=changes)
@@ -390,7 +398,7 @@ def _pool(view: View) -> Iterator[ArmsRow]:
     yield from _pool_tokens(view)
     shares = say.where_known(seen, lambda each: say.percent(each.pool_filled_share))
     yield row("time with the KV pool full", shares)
-    hits = [None if each is None else each.hit_rate for each in seen]
+    hits = say.where_known(seen, lambda each: each.hit_rate)
     if any(each is not None for each in hits):
         yield row("cache hit rate ↑", list(map(_hits, hits)))
 
@@ -414,7 +422,7 @@ def _hits(rate: float | None) -> Cell | str:
 def _gpus(view: View) -> Iterator[ArmsRow]:
     """Yield the GPUs of every arm at the peak, with those that the others save."""
     found = [view.capacity(arm) for arm in view.arms]
-    needed = [None if each is None else each.gpus_at_peak for each in found]
+    needed = say.where_known(found, lambda each: each.gpus_at_peak)
     if any(needed):
         changes = [fewer_at_peak(view, arm) for arm in view.others]
         yield row(f"GPUs{at_peak(view)}", say.where_known(needed, count), changes=changes)
@@ -461,7 +469,7 @@ def need(decision: Decision, verdict: ArmVerdict, *, is_whole: bool = False) -> 
     """
     if decision.waits_for_mix(verdict):
         return ""
-    wanted = _wanted(verdict)
+    wanted = _need_by_noun(verdict)
     costs = [f"+{labels.cost(each)}" for each in wanted.values()]
     is_again = any(isinstance(each.step, Again) for each in verdict.needs)
     if is_again and verdict.verdict == "test further":

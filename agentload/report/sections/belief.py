@@ -141,7 +141,7 @@ def _fits(expected: str | None, observed: str | None) -> bool:
 
 def _kernel(view: View) -> Iterator[Check]:
     arms = view.evidence.arms
-    kernels = [arm.kernel for arm in arms if arm.kernel is not None]
+    kernels = say.present(arm.kernel for arm in arms)
     if len(kernels) < len(arms):
         yield doubt("the attention kernel could not be read from every server")
     elif len(set(kernels)) == 1:
@@ -185,31 +185,28 @@ def _pool(view: View) -> Iterator[Check]:
 
 
 def _foreign(view: View) -> Iterator[Check]:
-    counts = [each.foreign_requests for each in view.evidence.health]
-    known = [count for count in counts if count is not None]
-    if known:
-        text = f"{say.plural(sum(known), 'request')} from other clients on the servers"
-        yield objection(text, "open") if any(known) else assurance(text)
+    counts = say.present(each.foreign_requests for each in view.evidence.health)
+    if counts:
+        text = f"{say.plural(sum(counts), 'request')} from other clients on the servers"
+        yield objection(text, "open") if any(counts) else assurance(text)
 
 
 def _pairs(view: View) -> Iterator[Check]:
-    changes = [
-        each for each in view.decision.changes if each.workload is None and each.metric == "turn_ms"
-    ]
+    changes = say.present(view.changes("turn_ms", None))
     if not changes:
         return
     fewest = min(changes, key=lambda each: each.pairs)
-    distinct, calls = _distinct(view)
     played = say.plural(fewest.pairs, "block pair")
-    called = say.plural(fewest.calls, "call")
-    pairs = f"{played} and {called} per arm"
-    is_few = fewest.pairs < FEW_PAIRS
+    pairs = f"{played} and {say.plural(fewest.calls, 'call')} per arm"
+    distinct, calls = _distinct(view)
     if calls > REPEATED * distinct:
         times = f"each played {round(calls / distinct, 1):g} times"
         again = f"only {say.plural(distinct, 'distinct turn')}{_of_trace(view, calls, times)}"
         yield doubt(f"{pairs}, {again}", "likely")
+    elif fewest.pairs < FEW_PAIRS:
+        yield doubt(f"only {pairs}", "likely")
     else:
-        yield doubt(f"only {pairs}", "likely") if is_few else assurance(pairs)
+        yield assurance(pairs)
 
 
 def _of_trace(view: View, calls: int, times: str) -> str:
@@ -247,14 +244,17 @@ def _void(view: View) -> Iterator[Check]:
 
 def _lag(view: View) -> Iterator[Check]:
     health = view.evidence.health
-    lags = [each.send_lag_p99_ms for each in health if each.send_lag_p99_ms is not None]
+    lags = say.present(each.send_lag_p99_ms for each in health)
     sources = sorted({_STAMPS[each.stamp_source] for each in health if each.stamp_source})
     if not lags:
         return
-    stamps = f", by {' and '.join(sources)} timestamps" if sources else ""
-    paths = sorted({_READERS[each.read_path] for each in health if each.read_path})
-    stamps += f", read by {' and '.join(paths)}" if paths else ""
-    text = f"requests left at most {say.duration(max(lags))} late (p99{stamps})"
+    readers = sorted({_READERS[each.read_path] for each in health if each.read_path})
+    how = (
+        "p99",
+        f"by {' and '.join(sources)} timestamps" if sources else "",
+        f"read by {' and '.join(readers)}" if readers else "",
+    )
+    text = f"requests left at most {say.duration(max(lags))} late ({say.join(how)})"
     is_late = max(lags) > view.policy.max_send_lag_ms
     yield Check(state="bad", text=text) if is_late else assurance(text)
 

@@ -54,13 +54,13 @@ def _of_server(server: Telemetry, turns: int) -> str | None:
     full = server.pool_filled_share
     if full is not None and full > FULL:
         return f"KV pool, full {say.percent(full)}"
-    queued = _queued(server)
+    queued = _queued_share(server)
     if queued is None or queued <= QUEUED:
         return None
     return f"queue, {say.percent(queued)} waiting"
 
 
-def _queued(server: Telemetry) -> float | None:
+def _queued_share(server: Telemetry) -> float | None:
     """Return which share of a request's time its server's queue takes; None if it does not say."""
     took = {each.name: each.mean_ms for each in server.phases}
     if "queue" not in took or not took.get("answer"):

@@ -5,9 +5,11 @@ It says how its servers start, their share of the sessions, and the limits that 
 
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from advisor.evidence import Arm, Floats
+from agentload import documents
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.commands import level_of_run
@@ -15,8 +17,6 @@ from agentload.report.parts import Limit, Rollout
 from agentload.report.sections.view import View
 from agentload.serve.facts import FIRST_TOKEN_S
 
-CANARY: Final = 'job="vllm-canary"'
-STABLE: Final = 'job="vllm-stable"'
 # a quarter of the day: enough answers to judge by, and
 # a good morning does not hide that things got worse
 WINDOW: Final = "6h"
@@ -41,82 +41,29 @@ LEAST_SHARE: Final = 0.01  # a share in which nothing was seen yet may still be 
 
 def limits(view: View) -> tuple[Limit, ...]:
     """List the conditions that end the canary of the chosen arm."""
-    preemptions = _preemptions_per_min(view)
-    late_s = _late_s(view)
-    spread = _length_spread(view)
-    answers = f"clamp_min({_increase('request_success_total', CANARY)}, 1)"
-    length = _mean_length(CANARY)
-    stable_length = _mean_length(STABLE)
-    late = say.number(100 * LATE_SHARE)
-    cut = say.number(100 * LENGTH_ENDS)
-    short = say.percent(1 - LENGTH_CHANGE)
-    long = say.percent(1 + LENGTH_CHANGE)
-    chance = f"{STANDARD_ERRORS * spread:.1f} / sqrt({answers})"
-    return (
-        Limit(
-            name="CanaryTimeToFirstToken",
-            text=(
-                f"TTFT above {late_s:g} s in {late} pp more of the requests than on stable servers"
-            ),
-            expression=_more(_late(CANARY, late_s), _late(STABLE, late_s), LATE_SHARE, answers),
-            minutes=15,
-            because=(
-                "beyond what two equal replicas differ by, at a bound of vLLM's histogram, "
-                "where nothing is interpolated"
-            ),
-        ),
-        Limit(
-            name="CanaryPreemptions",
-            text=f"preemptions > {say.number(preemptions)}/min",
-            expression=(
-                f"sum(rate(vllm:num_preemptions_total{{{CANARY}}}[10m])) * 60 > {preemptions:g}"
-            ),
-            minutes=10,
-            because="the pool is smaller, or the load larger, than in the run",
-        ),
-        Limit(
-            name="CanaryAnswerLength",
-            text=f"mean answer length outside {short} to {long} of stable servers'",
-            expression=f"abs({length} / {stable_length} - 1) > {LENGTH_CHANGE:g} + {chance}",
-            minutes=15,
-            because=(
-                "a cache that loses information shows first in answers that stop early or never end"
-            ),
-        ),
-        Limit(
-            name="CanaryEndsAtLength",
-            text=f"{cut} pp more answers cut at the length limit than on stable servers",
-            expression=_more(_length_ends(CANARY), _length_ends(STABLE), LENGTH_ENDS, answers),
-            minutes=15,
-            because="repetition and garbage run into the length limit",
-        ),
+    from agentload.report.templating import environment  # late: most documents have no canary
+
+    filling = environment(autoescape=False)  # YAML of our own words, and of numbers
+    filling.filters |= {
+        "number": say.number,
+        "percent": say.percent,
+        "points": lambda share: say.number(100 * share),
+    }
+    written = filling.get_template("limits.yaml.j2").render(
+        window=WINDOW,
+        standard_errors=STANDARD_ERRORS,
+        least_share=LEAST_SHARE,
+        late_s=_late_s(view),
+        late_share=LATE_SHARE,
+        preemptions=_preemptions_per_min(view),
+        length_change=LENGTH_CHANGE,
+        shortest=1 - LENGTH_CHANGE,
+        longest=1 + LENGTH_CHANGE,
+        deviation=STANDARD_ERRORS * _length_spread(view),
+        cut_share=LENGTH_ENDS,
     )
-
-
-def _increase(name: str, labels: str) -> str:
-    return f"sum(increase(vllm:{name}{{{labels}}}[{WINDOW}]))"
-
-
-def _late(job: str, seconds: float) -> str:
-    within = _increase("time_to_first_token_seconds_bucket", f'{job},le="{seconds}"')
-    return f"(1 - {within} / {_increase('time_to_first_token_seconds_count', job)})"
-
-
-def _mean_length(job: str) -> str:
-    answers = _increase("request_success_total", job)
-    return f"({_increase('generation_tokens_total', job)} / {answers})"
-
-
-def _length_ends(job: str) -> str:
-    ended = _increase("request_success_total", f'{job},finished_reason="length"')
-    return f"({ended} / {_increase('request_success_total', job)})"
-
-
-def _more(canary: str, stable: str, margin: float, answers: str) -> str:
-    """Write that a share is larger on the canary by *margin* and by what chance explains."""
-    # The variance of a share is no larger than the share.
-    deviation = f"sqrt(clamp_min({stable}, {LEAST_SHARE}) / {answers})"
-    return f"{canary} - {stable} > {margin:g} + {STANDARD_ERRORS} * {deviation}"
+    found = documents.parse(written, at="limits.yaml.j2")
+    return msgspec.convert(found, tuple[Limit, ...])
 
 
 def _late_s(view: View) -> float:
@@ -124,8 +71,8 @@ def _late_s(view: View) -> float:
 
     By the service level of the policy or of the run, else by the p95 of the reference.
     """
-    levels = [slo for slo in map(view.policy.slo, view.workloads) if slo is not None]
-    agreed = [slo.ttft_ms for slo in levels if slo.ttft_ms is not None]
+    levels = say.present(map(view.policy.slo, view.workloads))
+    agreed = say.present(slo.ttft_ms for slo in levels)
     of_run = level_of_run(view.facts)
     if not levels and of_run is not None and of_run.ttft_ms is not None:
         agreed = [of_run.ttft_ms]

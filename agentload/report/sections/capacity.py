@@ -17,7 +17,7 @@ from agentload.report import labels
 from agentload.report.charts.spec import ChartAxis, HeatMap, Plot, Series, Square
 from agentload.report.parts import Group, Step, Table, group, in_grey, table
 from agentload.report.sections.gpus import agents
-from agentload.report.sections.view import View
+from agentload.report.sections.view import View, by_key
 
 
 def capacity(view: View) -> Group | None:
@@ -72,9 +72,9 @@ def _pareto(view: View) -> Iterator[Plot]:
             name=f"pareto-{name}",
             title=f"{say.capital(unit)}: per GPU against per agent",
             caption=(
-                f"Each mark is one load that was tried{_tried(view)}; lines join them in that "
-                "order. Further right is better for a user, further up is cheaper; up and right "
-                "wins."
+                f"Each mark is one load that was tried{_range_of_loads(view)}; lines join them in "
+                "that order. Further right is better for a user, further up is cheaper; up and "
+                "right wins."
             ),
             x=ChartAxis(label=f"{unit}, per agent", quantity="count"),
             y=ChartAxis(label=f"{unit}, per GPU", quantity="count", low=0.0),
@@ -82,7 +82,7 @@ def _pareto(view: View) -> Iterator[Plot]:
         )
 
 
-def _tried(view: View) -> str:
+def _range_of_loads(view: View) -> str:
     """Say from which load to which one was tried."""
     loads = [point.agents for point in view.evidence.capacity if point.turns]
     if not loads:
@@ -93,10 +93,8 @@ def _tried(view: View) -> str:
 def _throughput(view: View, arm: str, rate: Rate) -> Series:
     """Return what each load of an arm gives, the mean over its draws."""
     gpus = view.evidence.gpus(arm) * view.evidence.deployment.replicas
-    by_load: dict[int, list[CapacityPoint]] = {}
-    for point in view.evidence.capacity:
-        if point.arm == arm and point.turns:
-            by_load.setdefault(point.agents, []).append(point)
+    tried = (each for each in view.evidence.capacity if each.arm == arm and each.turns)
+    by_load = by_key((point.agents, point) for point in tried)
     per_agent, per_gpu, tips = [], [], []
     for agents_at_once, points in sorted(by_load.items()):
         rates = [found for found in map(rate, points) if found]

@@ -46,13 +46,13 @@ def _gate(view: View, gate: Gate) -> tuple[Field, ...]:
         gate.name.replace("_", " "),
         Cell(text=gate.status, tone=_TONES[gate.status]),
         labels.where(gate) or "all",
-        None if gate.observed is None else _compared(gate.observed, gate.limit, gate.unit),
-        None if gate.limit is None else _compared(gate.limit, gate.observed, gate.unit),
+        None if gate.observed is None else _value_beside(gate.observed, gate.limit, gate.unit),
+        None if gate.limit is None else _value_beside(gate.limit, gate.observed, gate.unit),
         in_grey(view.typeset(gate.message)),
     )
 
 
-def _compared(value: float, other: float | None, unit: str) -> str:
+def _value_beside(value: float, other: float | None, unit: str) -> str:
     """Print what was seen, or its limit, so that the two read alike only where they are equal."""
 
     def show(number: float, digits: int) -> str:
@@ -161,14 +161,15 @@ def commands(view: View) -> tuple[Step, ...]:
         text = "Added to it:" if steps else "The run:"
         steps.append(Step(text=text, command=command))
     database = shlex.quote(made.database or "agentload.duckdb")
-    file = view.facts.policy_file
-    policy = "" if file is None else f" --policy {shlex.quote(file)}"
-    if made.compared_with is not None:
-        command = f"agentload compare {database} --runs {made.compared_with},{made.run}"
-        text = "This comparison, from the database:"
-        return (*steps, Step(text=text, command=f"{command}{policy} -o report"))
+    what = "report"
     command = f"agentload report {database} --run {made.run}"
-    if made.servers and made.servers[0].arm != view.reference:
+    if made.compared_with is not None:
+        what = "comparison"
+        command = f"agentload compare {database} --runs {made.compared_with},{made.run}"
+    elif made.servers and made.servers[0].arm != view.reference:
         command += f" --reference {shlex.quote(view.reference)}"
-    text = "This report, from the database:"
-    return (*steps, Step(text=text, command=f"{command}{policy} -o report"))
+    file = view.facts.policy_file
+    if file is not None:
+        command += f" --policy {shlex.quote(file)}"
+    again = Step(text=f"This {what}, from the database:", command=f"{command} -o report")
+    return (*steps, again)

@@ -50,8 +50,7 @@ def line(view: View) -> str:
     tokens = "" if is_all else f" and {_share(whole.token_share)} of their tokens"
     study = view.facts.study
     cut = study.load.max_context_tokens if isinstance(study, Replay) else None
-    unplayed = [each.workload for each in view.decision.coverage if not each.played]
-    missed = [name for name in unplayed if name is not None]
+    missed = say.present(each.workload for each in view.decision.coverage if not each.played)
     known = f"measured by the first {say.plural(whole.calls, 'call')} of a longer trace"
     parts = (
         f"{_share(whole.call_share)} of your calls{tokens}, contexts {_reach(view, whole)}",
@@ -90,8 +89,7 @@ def load(view: View) -> str:
     if arms:
         pool = f"the KV pool of {arms} does not hold their contexts{held}"
         parts.append(f"{pool}, so changes are bounds")
-    carries = any(each.agents_per_gpu is not None for each in view.decision.capacity)
-    if carries and played.cuts_waits:
+    if view.has_agents_per_gpu and played.cuts_waits:
         parts.append("agents per GPU are of users who wait as in your trace")
     parts += dict.fromkeys(_on_twins(view, each) for each in view.decision.twin_changes)
     return say.join(parts, "; ")
@@ -110,12 +108,8 @@ def _load_of_whole_sessions(view: View) -> PairLoad | None:
 
 def _calls(view: View) -> str:
     """Say of how many calls the changes of turn latency of whole servers are, at the least."""
-    of_turns = [
-        each.calls
-        for each in view.decision.changes
-        if each.workload is None and each.metric == "turn_ms"
-    ]
-    return f", {say.plural(min(of_turns), 'call')} per arm" if of_turns else ""
+    calls = [each.calls for each in say.present(view.changes("turn_ms", None))]
+    return f", {say.plural(min(calls), 'call')} per arm" if calls else ""
 
 
 def _on_twins(view: View, each: TwinChange) -> str:
@@ -173,7 +167,7 @@ def _share(share: float) -> str:
 def coverage(view: View) -> Group | None:
     """Show what was played next to the trace, whole and by class where there are several."""
     tables = (
-        table(_title(each), COLUMNS, _rows(each), _counted(each)) for each in view.decision.coverage
+        table(_title(each), COLUMNS, _rows(each), _counts(each)) for each in view.decision.coverage
     )
     return group("Coverage: what was played of your trace", tables=tables, note=NOTE)
 
@@ -182,7 +176,8 @@ def _title(each: Coverage) -> str:
     return f"Coverage of {each.workload or 'the whole trace'}"
 
 
-def _counted(each: Coverage) -> str:
+def _counts(each: Coverage) -> str:
+    """Say how many calls were played, and which share of the trace they cover."""
     played = f"{say.plural(each.played, 'call')} of the reference"
     calls = f"{played}, {say.plural(each.calls, 'call')} in the trace"
     share = f"{_share(each.call_share)} of its calls"

@@ -57,7 +57,7 @@ def forest(view: View) -> Lanes:
     for scope in _scopes(view):
         heading = [scope or "your mix"]
         for metric, words in METRICS:
-            changes = [view.change(metric, arm, scope) for arm in view.others]
+            changes = view.changes(metric, scope)
             if any(changes):
                 lanes += [*heading, f" {words}"]
                 spans += _spans(view, len(lanes) - 1, changes)
@@ -139,10 +139,10 @@ def _caption(view: View, spans: Sequence[LaneSpan], low: float, high: float) -> 
 
 
 def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[LaneSpan]:
-    known = [each for each in changes if each is not None]
-    floors = [100 * each.floor for each in known if each.floor is not None]
+    known = say.present(changes)
+    floors = say.present(each.floor for each in known)
     if floors:
-        noise = max(floors)
+        noise = 100 * max(floors)
         tip = f"noise ±{say.number(noise, 1)}%"
         yield LaneSpan(lane=lane, look="noise", low=-noise, high=noise, tip=tip)
     for place, each in enumerate(known, start=1):
@@ -174,7 +174,6 @@ def looks(view: View) -> Lanes:
     edge = EDGE * (max(ends) - min(ends))
     low = min(ends) - edge
     high = max(ends) + edge
-    is_shared = any(each.agents_per_gpu is not None for each in view.decision.capacity)
     later = " Once agents per GPU are measured, intervals are wider: either may decide."
     spans = (
         LaneSpan(
@@ -195,7 +194,7 @@ def looks(view: View) -> Lanes:
         caption=(
             f"Each row is what was known after that number of block pairs. Wholly left of the band "
             f"(±{say.shorten(margin)}%) an arm is faster, wholly right of it slower."
-            f"{later if is_shared else ''}"
+            f"{later if view.has_agents_per_gpu else ''}"
         ),
         x=_axis(view, low, high),
         lanes=tuple(say.plural(count, "pair") for count in counts),

@@ -15,19 +15,22 @@ from agentload.report.sections.view import View
 HOURS_A_MONTH: Final = 730  # a twelfth of a year
 
 
-def saving(view: View, arm: str) -> Answer:
-    """Say how many GPUs an arm saves, and what that is worth."""
-    question = "GPUs saved"
+def saving(view: View) -> Answer:
+    """Say how many GPUs the arm saves that the report speaks for, and what that is worth."""
+    arm = view.focus
     reference = view.capacity(view.reference)
     own = view.capacity(arm)
     fewer = _fewer(view, arm)
+    word = "not known"
+    tone: Tone = "muted"
     if fewer is None or reference is None or own is None:
         because = view.typeset(_lacking(view, own, reference))
-        return Answer(question=question, word="not known", tone="muted", because=because)
-    because = f"{_due(view, reference, own)}{_money(view, arm, fewer)}"
-    if _is_unknown(fewer):
-        return Answer(question=question, word="not known", tone="muted", because=because)
-    return Answer(question=question, word=count(fewer), tone=_tone(fewer), because=because)
+    else:
+        because = f"{_due(view, reference, own)}{_money(view, arm, fewer)}"
+        if not _is_unknown(fewer):
+            word = count(fewer)
+            tone = _tone(fewer)
+    return Answer(question="GPUs saved", word=word, tone=tone, because=because)
 
 
 def fewer_at_peak(view: View, arm: str) -> Cell:
@@ -78,7 +81,7 @@ def _are_lower_bounds(*sides: Capacity | None) -> bool:
 
 def _lacking(view: View, *sides: Capacity | None) -> str:
     """Say why a saving is not known."""
-    known = [each for each in sides if each is not None]
+    known = say.present(sides)
     is_measured = len(known) == len(sides) and all(each.agents_per_gpu for each in known)
     if is_measured and view.evidence.deployment.peak_agents is None:
         return "set load.peak_agents in the policy, your agents at peak"

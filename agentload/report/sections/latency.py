@@ -1,11 +1,11 @@
 """Show time per output token against KV tokens, TTFT against computed tokens, and break-even."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
-from advisor.evidence import Floats
+from advisor.evidence import Calls, ContextSweep, Floats
 from advisor.verdict import BreakEven, ItlLine
 from agentload.report import format as say
 from agentload.report import labels
@@ -125,6 +125,7 @@ CURVE_POINTS = 24
 OUTLYING = 2.0
 """Times the 95th percentile."""
 Points: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+Columns: TypeAlias = tuple[Floats | None, Floats | None]
 
 
 def latency(view: View) -> Group | None:
@@ -141,7 +142,15 @@ def latency(view: View) -> Group | None:
 
 
 def _itl(view: View) -> Plot:
-    clouds = {arm: _batch_tokens(view, arm) for arm in view.arms}
+    clouds = {
+        arm: _points(
+            view,
+            arm,
+            lambda sweep: (sweep.context_tokens * sweep.users, sweep.itl_ms),
+            lambda calls: (calls.batch_kv_tokens, calls.tpot_ms),
+        )
+        for arm in view.arms
+    }
     limit = _limit([value for _, ys in clouds.values() for value in ys])
     above = 0
     marks = []
@@ -202,21 +211,19 @@ def _below(points: Points, limit: float) -> Points:
     return tuple(x for x, _ in below), tuple(y for _, y in below)
 
 
-def _batch_tokens(view: View, arm: str) -> Points:
-    sweeps = [each for each in view.evidence.sweeps if each.arm == arm]
-    swept = ((each.context_tokens * each.users, each.itl_ms) for each in sweeps)
-    called = ((calls.batch_kv_tokens, calls.tpot_ms) for calls in view.calls(arm))
-    return _cloud(swept) or _cloud(called) or ((), ())
+def _points(
+    view: View,
+    arm: str,
+    of_sweep: Callable[[ContextSweep], Columns],
+    of_calls: Callable[[Calls], Columns],
+) -> Points:
+    """Return tokens and times of an arm: what its context sweeps have, or else its calls."""
+    sweeps = (each for each in view.evidence.sweeps if each.arm == arm)
+    points = _cloud(map(of_sweep, sweeps)) or _cloud(map(of_calls, view.calls(arm)))
+    return points or ((), ())
 
 
-def _computed_tokens(view: View, arm: str) -> Points:
-    sweeps = [each for each in view.evidence.sweeps if each.arm == arm]
-    swept = ((each.computed_tokens, each.ttft_ms) for each in sweeps)
-    called = ((calls.computed_tokens, calls.ttft_ms) for calls in view.calls(arm))
-    return _cloud(swept) or _cloud(called) or ((), ())
-
-
-def _cloud(columns: Iterable[tuple[Floats | None, Floats | None]]) -> Points | None:
+def _cloud(columns: Iterable[Columns]) -> Points | None:
     """Join columns to points; None where either is missing."""
     known = [(xs, ys) for xs, ys in columns if xs is not None and ys is not None]
     if not known:
@@ -226,7 +233,14 @@ def _cloud(columns: Iterable[tuple[Floats | None, Floats | None]]) -> Points | N
 
 
 def _ttft(view: View) -> Plot:
-    marks = [view.series(arm, "points", *_computed_tokens(view, arm)) for arm in view.arms]
+    def times(found: ContextSweep | Calls) -> Columns:
+        return found.computed_tokens, found.ttft_ms
+
+    marks = []
+    for arm in view.arms:
+        xs, ys = _points(view, arm, times, times)
+        if xs:
+            marks.append(view.series(arm, "points", xs, ys))
     curves = []
     for curve in view.decision.ttft:
         at = np.linspace(*curve.range_tokens, CURVE_POINTS)
@@ -239,5 +253,5 @@ def _ttft(view: View) -> Plot:
         caption="Computed tokens are prompt tokens not served from cache; each mark is a call.",
         x=ChartAxis(label="computed tokens (prompt − cached)", quantity="tokens", low=0.0),
         y=ChartAxis(label="time to first token", quantity="duration", low=0.0),
-        series=(*(each for each in marks if each.xs), *curves),
+        series=(*marks, *curves),
     )

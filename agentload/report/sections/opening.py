@@ -16,7 +16,7 @@ from agentload.report import labels
 from agentload.report.parts import Answer, Listing, Tone
 from agentload.report.sections.arms import need
 from agentload.report.sections.gpus import saving
-from agentload.report.sections.view import View, first
+from agentload.report.sections.view import View, by_key, first
 from agentload.report.sections.wording import reason_in_words
 
 BANNERS: Final[dict[Kind, str]] = {
@@ -24,11 +24,14 @@ BANNERS: Final[dict[Kind, str]] = {
     "emulated": "Emulated: the servers reproduce a published profile over real sockets. "
     "This shows how a decision looks, nothing about your servers.",
     "simulated": "Simulated: computed from a profile; no server was run. "
-    "This shows what the profile "
-    "implies; "
-    "it says nothing about your servers.",
+    "This shows what the profile implies; it says nothing about your servers.",
 }
 
+_UNLIKE: Final = {
+    "on a CPU": ("latency", "a GPU"),
+    "with random weights": ("accuracy", "a trained model"),
+}
+"""Which figures of such a run carry over to no server in use, and to which servers."""
 _SINCE: Final[dict[Word, str]] = {
     "use": "faster",
     "avoid": "slower",
@@ -41,25 +44,25 @@ _ENGINES: Final = {"vllm": "vLLM", "sglang": "SGLang"}
 
 def banner(view: View) -> str:
     """Say what kind of evidence this is, and where its figures do not carry over."""
-    kind, unlike = view.decision.kind, view.unlike
-    if kind != "measured" or not unlike:
-        return BANNERS[kind]
-    what = {"on a CPU": "latency", "with random weights": "accuracy"}
-    onto = {"on a CPU": "a GPU", "with random weights": "a trained model"}
+    unlike = view.unlike
+    if view.decision.kind != "measured" or not unlike:
+        return BANNERS[view.decision.kind]
+    figures = " or ".join(_UNLIKE[each][0] for each in unlike)
+    servers = " or ".join(_UNLIKE[each][1] for each in unlike)
     return (
         f"Measured {' '.join(unlike)}. This shows the method on real servers; no "
-        f"{' or '.join(what[each] for each in unlike)} here carries over to "
-        f"{' or '.join(onto[each] for each in unlike)}."
+        f"{figures} here carries over to {servers}."
     )
 
 
 def where(view: View) -> str:
     """Name hardware and engine, as far as they are known."""
     deployment = view.evidence.deployment
-    gpu, count = deployment.gpu.name, deployment.gpus_per_replica
-    if gpu == UNKNOWN_GPU and view.decision.kind != "measured":
-        gpu = ""
-    gpus = f"{count} × {gpu}" if gpu and count > 1 else gpu
+    gpus = deployment.gpu.name
+    if gpus == UNKNOWN_GPU and view.decision.kind != "measured":
+        gpus = ""
+    if gpus and deployment.gpus_per_replica > 1:
+        gpus = f"{deployment.gpus_per_replica} × {gpus}"
     # Servers without a name go by their address.
     hosts = {name.rpartition(":")[0] or name for name in deployment.machines}
     machines = f"{len(hosts)} machines" if len(hosts) > 1 else ""
@@ -86,18 +89,16 @@ def by_workload(view: View) -> str:
     """
     if len(view.workloads) < 2 or view.compares_runs:
         return ""
-    names_of: dict[tuple[str, ...], list[str]] = {}
-    for name in view.workloads:
-        verdicts = view.verdicts(name)
-        arms = (each.arm for each in verdicts if each is not None)
-        names_of.setdefault((_words(verdicts), *arms), []).append(name)
+    verdicts = {name: say.present(view.verdicts(name)) for name in view.workloads}
+    names_of = by_key(
+        ((_words(known), *(each.arm for each in known)), name) for name, known in verdicts.items()
+    )
     parts = [f"{', '.join(names)}: {words}" for (words, *_), names in names_of.items()]
     return " · ".join(parts)
 
 
-def _words(verdicts: Sequence[ArmVerdict | None]) -> str:
+def _words(known: Sequence[ArmVerdict]) -> str:
     """Say the verdicts of a class, each after its arm; one that all arms have is said once."""
-    known = [each for each in verdicts if each is not None]
     found = [f"{each.verdict}{labels.up_to(each.holds_to)}" for each in known]
     if len(set(found)) == 1:
         return found[0]
@@ -122,7 +123,7 @@ def identity(view: View) -> str:
         apart = [own[part] or f"no {part}" for part in own if own[part] != reference[part]]
         same = f"{labels.arm(arm)}: the same"
         said.append(f"{same} with {', '.join(apart)}" if apart else same)
-    return f"{'; '.join(said)}. {_stayed(view)}."
+    return f"{'; '.join(said)}. {_changes_during_run(view)}."
 
 
 def _server(view: View, name: str) -> dict[str, str]:
@@ -147,7 +148,7 @@ def _server(view: View, name: str) -> dict[str, str]:
     }
 
 
-def _stayed(view: View) -> str:
+def _changes_during_run(view: View) -> str:
     """Say whether a server changed during the run, and where that could not be seen."""
     if view.decision.kind == "simulated":
         return "Simulated, so none could change"
@@ -199,16 +200,17 @@ def gaps(view: View) -> str:
 
     Empty where nothing is missing.
     """
-    decision, gates = view.decision, view.decision.gates
-    saved = saving(view, view.focus)
-    seen = {gate.name.replace("_", " ") for gate in gates if gate.status != "not observed"}
-    blind = sorted({gate.name.replace("_", " ") for gate in gates} - seen)
+    decision = view.decision
+    saved = saving(view)
+    seen = {gate.name for gate in decision.gates if gate.status != "not observed"}
+    blind = sorted(
+        {gate.name.replace("_", " ") for gate in decision.gates if gate.name not in seen}
+    )
     is_timed = any(change.metric == "turn_ms" for change in decision.changes)
-    is_searched = any(each.agents_per_gpu is not None for each in decision.capacity)
     is_saving_known = saved.tone != "muted" or view.compares_runs
     parts = (
         "" if is_timed else "turn latency",
-        "" if is_searched else "agents per GPU",
+        "" if view.has_agents_per_gpu else "agents per GPU",
         "" if is_saving_known else f"GPUs saved ({saved.because})",
         "" if view.evidence.accuracy else "accuracy",
         "" if view.facts.production is not None else "likeness to production (report --against)",
@@ -231,11 +233,11 @@ def answers(view: View) -> tuple[Answer, ...]:
     """
     verdict = view.verdict(view.focus, None)
     if verdict is None:
-        return (saving(view, view.focus),)
+        return (saving(view),)
     speed = _leg(view, "Faster or cheaper?", verdict.pays)
     if view.compares_runs:
         return (speed,)
-    return speed, _leg(view, "As accurate?", verdict.safe), saving(view, view.focus)
+    return speed, _leg(view, "As accurate?", verdict.safe), saving(view)
 
 
 def _leg(view: View, question: str, leg: Leg) -> Answer:
@@ -249,8 +251,8 @@ def asides(view: View) -> tuple[tuple[str, str], ...]:
     said: dict[str, str | None] = {}
     if not view.compares_runs:
         said["One flag for all, or split?"] = choice.split_pools
-    if choice.runner_up and not view.compares_runs:
-        said[f"Why not {labels.arm(choice.runner_up)}?"] = choice.why_it_lost
+        if choice.runner_up:
+            said[f"Why not {labels.arm(choice.runner_up)}?"] = choice.why_it_lost
     said["Caveats"] = " · ".join(_caveats(view))
     return tuple((label, view.typeset(text)) for label, text in said.items() if text)
 
@@ -291,8 +293,7 @@ def no_difference(view: View) -> tuple[str, ...]:
 
 
 def _items(view: View, word: Word) -> tuple[str, ...]:
-    arms = sorted(view.others, key=lambda arm: arm != view.focus)
-    return tuple(item for arm in arms for item in _of_arm(view, arm, word))
+    return tuple(item for arm in view.focus_first for item in _of_arm(view, arm, word))
 
 
 def _of_arm(view: View, arm: str, word: Word) -> tuple[str, ...]:
@@ -303,20 +304,24 @@ def _of_arm(view: View, arm: str, word: Word) -> tuple[str, ...]:
     if server is not None and server.verdict != word:
         server = None
     if word not in ("calibrate", "test further"):
-        return _settled(arm, classes, is_of_server=server is not None and not view.workloads)
+        return _settled_classes(
+            arm, classes, is_of_server=server is not None and not view.workloads
+        )
     # One line for the server is enough where every class has this verdict, or no class has.
     if server is not None and len(classes) in (0, len(view.workloads)):
         needed = need(view.decision, server, is_whole=True)
         return (f"{labels.arm(arm)}, the whole server{needed}",)
     if word == "calibrate":
-        return _settled(arm, classes, is_of_server=False)
+        return _settled_classes(arm, classes, is_of_server=False)
     return tuple(
         f"{each.workload} ({labels.arm(arm)}{need(view.decision, each, is_whole=True)})"
         for each in classes
     )
 
 
-def _settled(arm: str, classes: Sequence[ArmVerdict], *, is_of_server: bool) -> tuple[str, ...]:
+def _settled_classes(
+    arm: str, classes: Sequence[ArmVerdict], *, is_of_server: bool
+) -> tuple[str, ...]:
     """Name classes for which nothing more is needed, in one line."""
     if classes:
         named = (f"{each.workload}{labels.up_to(each.holds_to)}" for each in classes)

@@ -71,23 +71,23 @@ def _figures(view: View) -> Figures:
         busy = [at for at, requests in enumerate(line.running) if requests > 0]
         running = [line.running[at] for at in busy]
         usage = [line.kv_usage[at] for at in busy]
-    prompts = _joined(calls, "prompt_tokens")
-    computed = _joined(calls, "computed_tokens")
+    prompts = _column(calls, "prompt_tokens")
+    computed = _column(calls, "computed_tokens")
     known = np.isfinite(prompts) & np.isfinite(computed)
     cached = None
     if known.any():
         cached = 1.0 - float(computed[known].sum() / prompts[known].sum())
     return Figures(
         prompt=_spread(prompts),
-        output=_spread(_joined(calls, "output_tokens")),
-        ttft_s=_spread(_joined(calls, "ttft_ms"), 1e-3),
+        output=_spread(_column(calls, "output_tokens")),
+        ttft_s=_spread(_column(calls, "ttft_ms"), 1e-3),
         cached=cached,
         running=_level(running),
         kv_usage=_level(usage),
     )
 
 
-def _joined(calls: Sequence[Calls], name: str) -> Floats:
+def _column(calls: Sequence[Calls], name: str) -> Floats:
     """Return a column of the calls that ended well; NaN where it is not known."""
     found = [np.empty(0)]
     for each in calls:
@@ -131,14 +131,14 @@ def representative(view: View, rows: Sequence[Likeness]) -> Check:
     for side in ("more", "less"):
         figures = [row.what for row in unlike if row.verdict == side]
         if figures:
-            sides.append(f"{side} {_named(figures)}")
+            sides.append(f"{side} {_figure_names(figures)}")
     told = "; ".join(sides)
     share = f"{len(unlike)} of {len(rows)}"
     text = f"{share} figures of the load differ from production's: {told}"
     return Check(state="bad", text=text)
 
 
-def _named(figures: Sequence[str]) -> str:
+def _figure_names(figures: Sequence[str]) -> str:
     """Name each figure once, with its quantiles in brackets."""
     quantiles: dict[str, list[str]] = {}
     for figure in figures:

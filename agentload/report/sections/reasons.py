@@ -16,7 +16,7 @@ from agentload.report.labels import sentence
 from agentload.report.parts import Reason, Step, Tone
 from agentload.report.sections.actions import suggestions
 from agentload.report.sections.arms import words
-from agentload.report.sections.view import View
+from agentload.report.sections.view import View, by_key
 from agentload.report.sections.wording import reason
 
 _TONES: Final[dict[Weight, Tone]] = {
@@ -48,9 +48,8 @@ def verdicts(view: View) -> tuple[Reason, ...]:
         return order.get(each.workload, len(order)), each.arm != view.focus
 
     known = suggestions(view)
-    same: dict[Reason, list[ArmVerdict]] = {}
-    for each in sorted((*view.decision.server, *view.decision.classes), key=place):
-        same.setdefault(_verdict(view, each, known), []).append(each)
+    ordered = sorted(view.every_verdict, key=place)
+    same = by_key((_verdict(view, each, known), each) for each in ordered)
     return tuple(
         replace(reason, title=f"{_where(each)}: {reason.title}") for reason, each in same.items()
     )
@@ -58,15 +57,11 @@ def verdicts(view: View) -> tuple[Reason, ...]:
 
 def _where(verdicts: Sequence[ArmVerdict]) -> str:
     """Name arms and classes: `FP8 on rag, chat; FP8 skip-SW on rag`."""
-    by_arm: dict[str, list[str]] = {}
-    for each in verdicts:
-        by_arm.setdefault(labels.arm(each.arm), []).append(each.workload or "the whole server")
-    arms: dict[tuple[str, ...], list[str]] = {}
-    for arm, places in by_arm.items():
-        arms.setdefault(tuple(places), []).append(arm)
-    return "; ".join(
-        f"{' and '.join(names)} on {', '.join(places)}" for places, names in arms.items()
+    places_of_arm = by_key(
+        (labels.arm(each.arm), each.workload or "the whole server") for each in verdicts
     )
+    arms_of_places = by_key((", ".join(places), arm) for arm, places in places_of_arm.items())
+    return "; ".join(f"{' and '.join(arms)} on {places}" for places, arms in arms_of_places.items())
 
 
 def _verdict(view: View, each: ArmVerdict, known: frozenset[Suggestion]) -> Reason:
@@ -90,8 +85,9 @@ def findings(view: View) -> tuple[Reason, ...]:
     A missing-evidence finding is left out where a verdict already lists what it needs.
     """
     known = suggestions(view)
-    verdicts = (*view.decision.server, *view.decision.classes)
-    waiting = {(each.arm, each.workload) for each in verdicts if each.verdict == "test further"}
+    waiting = {
+        (each.arm, each.workload) for each in view.every_verdict if each.verdict == "test further"
+    }
     told = []
     for each in sorted(view.decision.findings, key=lambda each: _ORDER.index(each.kind)):
         is_said = each.rule == "missing_evidence" and (each.arm, each.workload) in waiting

@@ -47,10 +47,9 @@ def tasks(view: View) -> Group | None:
 
 def _table(view: View, workload: str | None) -> Table:
     found = [first(view.decision.tasks, arm=arm, workload=workload) for arm in view.arms]
-    known = [each for each in found if each is not None]
-    columns = ("", *map(labels.arm, view.arms))
     title = f"Tasks of {workload}" if workload else "Tasks, whole server"
-    return table(title, columns, _rows(view, found), say.join(_notes(known), " "))
+    notes = say.join(_notes(say.present(found)), " ")
+    return table(title, ("", *view.columns), _rows(view, found), notes)
 
 
 def _rows(view: View, found: Sequence[TaskFigures | None]) -> Iterator[Sequence[Field]]:
@@ -62,7 +61,7 @@ def _rows(view: View, found: Sequence[TaskFigures | None]) -> Iterator[Sequence[
     if any(changes):
         yield (f"task latency against {view.against}", *changes)
     if any(each is not None and each.are_whole for each in found):
-        yield ("tasks done, of those played", *map(_counted, found))
+        yield ("tasks done, of those played", *map(_tasks_done, found))
 
 
 def _value(found: TaskFigures | None, figure: TaskFigure) -> Estimate | None:
@@ -79,7 +78,8 @@ def _change(found: TaskFigures | None) -> str:
     return say.change(found.change.relative)
 
 
-def _counted(found: TaskFigures | None) -> str | None:
+def _tasks_done(found: TaskFigures | None) -> str | None:
+    """Say how many tasks of those played were done."""
     if found is None:
         return None
     return f"{say.number(found.done)} of {say.number(found.tasks)}"
@@ -108,7 +108,7 @@ def _hits(view: View) -> Table:
         for agents, of_arm in sorted(tried.items())
     )
     notes = [HITS, *map(_cliff, view.decision.hit_cliffs)]
-    columns = ("sessions at once", *map(labels.arm, view.arms))
+    columns = ("sessions at once", *view.columns)
     return table("Cache hit rate by sessions at once", columns, rows, say.join(notes, " "))
 
 

@@ -37,7 +37,7 @@ def _run(view: View) -> Lanes:
     slots = view.slots
     preempted: list[LaneSpan] = []
     for each in lines:
-        preempted += _preempted(each, lane[each.arm], slots[each.arm])
+        preempted += _preemption_marks(each, lane[each.arm], slots[each.arm])
     shown = every(blocks, BLOCKS)
     played = [_block(block, lane[block.arm], slots[block.arm]) for block in shown]
     return Lanes(
@@ -45,7 +45,7 @@ def _run(view: View) -> Lanes:
         title="Blocks and KV pool over time" if lines else "Blocks over time",
         caption=_caption(blocks, lines, preempted),
         x=ChartAxis(label="seconds since the run's start", quantity="seconds", low=0.0),
-        lanes=tuple(map(labels.arm, view.arms)),
+        lanes=view.columns,
         spans=(*played, *preempted),
         traces=tuple(_usage(each, lane[each.arm]) for each in lines),
         height=44.0 if lines else 24.0,
@@ -85,7 +85,8 @@ def _block(each: Block, lane: int, slot: int) -> LaneSpan:
     return LaneSpan(lane=lane, look=look, low=each.start_s, high=each.end_s, slot=slot, tip=tip)
 
 
-def _preempted(each: Timeline, lane: int, slot: int) -> Iterator[LaneSpan]:
+def _preemption_marks(each: Timeline, lane: int, slot: int) -> Iterator[LaneSpan]:
+    """Yield a mark where the server's count of preemptions grew."""
     samples = zip(each.seconds, each.preemptions, strict=False)
     for (_, before), (second, after) in pairwise(samples):
         if after > before:

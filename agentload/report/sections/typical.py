@@ -21,8 +21,9 @@ METRICS: Final[tuple[tuple[Metric, str], ...]] = (
     ("ttft_ms", "time to first token"),
     ("tpot_ms", "time per output token"),
 )
-Logs: TypeAlias = Mapping[Metric, tuple[float, float]]
+Means: TypeAlias = tuple[float, float]
 """Mean log of a latency on the reference and on an arm, over the same turns."""
+Logs: TypeAlias = Mapping[Metric, Means]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +36,7 @@ class Typical:
 
 def typical(view: View, workload: str | None) -> Mapping[Metric, Typical]:
     """Return what the turns of a class, or of the mix, take on every arm that was compared."""
-    arms = sorted(view.others, key=lambda arm: arm != view.focus)
-    logs = {arm: _logs(view, arm, workload) for arm in arms}
+    logs = {arm: _logs(view, arm, workload) for arm in view.focus_first}
     found = {}
     for metric, _ in METRICS:
         times = _typical(view, metric, workload, logs)
@@ -76,7 +76,7 @@ def _logs(view: View, arm: str, workload: str | None) -> Logs:
         return _class_logs(view, arm, workload)
     weights = dict(shares(view.evidence))
     of_classes = [(weights[name], _class_logs(view, arm, name)) for name in view.workloads]
-    mixed: dict[Metric, tuple[float, float]] = {}
+    mixed: dict[Metric, Means] = {}
     for metric, _ in METRICS:
         portions, means = [], []
         for share, logs in of_classes:
@@ -94,7 +94,7 @@ def _class_logs(view: View, arm: str, workload: str) -> Logs:
     theirs = view.evidence.calls(workload, arm)
     if ours is None or theirs is None:
         return {}
-    logs: dict[Metric, tuple[float, float]] = {}
+    logs: dict[Metric, Means] = {}
     for metric, _ in METRICS:
         times, pair = shared_times(ours, theirs, metric)
         pairs, index = np.unique(pair, return_inverse=True)

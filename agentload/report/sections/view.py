@@ -20,6 +20,7 @@ from agentload.report.commands import suggestion
 from agentload.report.parts import RunFacts
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +59,19 @@ class View:
         return tuple(arm.name for arm in self.evidence.challengers)
 
     @property
+    def focus_first(self) -> list[str]:
+        """List the arms without the reference, the one that the report speaks for first."""
+        return sorted(self.others, key=lambda arm: arm != self.focus)
+
+    @property
     def arms(self) -> tuple[str, ...]:
         """List the arms, the reference first."""
         return (self.reference, *self.others)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Name the arms as people write them, the reference first."""
+        return tuple(map(labels.arm, self.arms))
 
     @property
     def slots(self) -> labels.Slots:
@@ -133,13 +144,13 @@ class View:
     @property
     def played(self) -> int:
         """Count the block pairs that the figures rest on."""
-        observed = (each.calls for each in self.evidence.observations if each.calls is not None)
+        observed = say.present(each.calls for each in self.evidence.observations)
         return len({pair for calls in observed for pair in np.unique(calls.pair).tolist()})
 
     def calls(self, arm: str) -> list[Calls]:
         """List the calls that were observed on an arm, class by class."""
-        observed = [each.calls for each in self.evidence.observations if each.arm == arm]
-        return [calls for calls in observed if calls is not None]
+        observed = self.evidence.observations
+        return say.present(each.calls for each in observed if each.arm == arm)
 
     def command(self, step: Step) -> str | None:
         """Return the command that takes a step; None where it would be refused."""
@@ -157,6 +168,11 @@ class View:
         is_compared = any(change.arm == arm for change in self.decision.changes)
         return found is None or found.pays.state != "untested" or not is_compared
 
+    @property
+    def every_verdict(self) -> tuple[ArmVerdict, ...]:
+        """List the verdicts on whole servers, then those on classes."""
+        return (*self.decision.server, *self.decision.classes)
+
     def verdicts(self, workload: str | None) -> tuple[ArmVerdict | None, ...]:
         """List the verdicts on the arms other than the reference."""
         return tuple(self.verdict(arm, workload) for arm in self.others)
@@ -164,9 +180,8 @@ class View:
     @property
     def needs(self) -> tuple[Need, ...]:
         """List what is missing: of a class only where its whole server is settled."""
-        verdicts = (*self.decision.server, *self.decision.classes)
         asking: dict[bool, set[Need]] = {True: set(), False: set()}
-        for each in verdicts:
+        for each in self.every_verdict:
             asking[self.decision.waits_for_mix(each)].update(each.needs)
         waiting = asking[True] - asking[False]
         return tuple(need for need in self.decision.needs if need not in waiting)
@@ -175,14 +190,35 @@ class View:
         """Return the paired change of a metric."""
         return first(self.decision.changes, metric=metric, arm=arm, workload=workload)
 
+    def changes(self, metric: str, workload: str | None) -> list[Change | None]:
+        """List the paired change of a metric on each arm other than the reference."""
+        return [self.change(metric, arm, workload) for arm in self.others]
+
     def figure(self, name: str, arm: str, workload: str | None) -> Figure | None:
         """Return a figure of the evidence, of the decision's own kind only."""
         kind = self.decision.kind
         return first(self.decision.figures, name=name, arm=arm, workload=workload, kind=kind)
 
+    def figures(self, name: str, workload: str | None) -> list[Figure | None]:
+        """List a figure of each arm, the reference first."""
+        return [self.figure(name, arm, workload) for arm in self.arms]
+
     def capacity(self, arm: str, workload: str | None = None) -> Capacity | None:
         """Return how many agents an arm carries."""
         return first(self.decision.capacity, arm=arm, workload=workload)
+
+    @property
+    def has_agents_per_gpu(self) -> bool:
+        """Tell whether the agents that a GPU of some arm carries were measured."""
+        return any(each.agents_per_gpu is not None for each in self.decision.capacity)
+
+
+def by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Gather the values of each key, keys and values in the order of the pairs."""
+    found: dict[K, list[T]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def first(values: Iterable[T], **wanted: object) -> T | None:

@@ -27,10 +27,11 @@ _SLOWER: Final = "It is slower: "
 
 def reason(view: View, verdict: ArmVerdict) -> str:
     """Give the reason of a verdict with its figures, published ones named as such."""
-    return view.typeset(_sourced(view, verdict))
+    return view.typeset(_reason_with_source(view, verdict))
 
 
-def _sourced(view: View, verdict: ArmVerdict) -> str:
+def _reason_with_source(view: View, verdict: ArmVerdict) -> str:
+    """Return the reason of a verdict, which says so if it is a published one."""
     if published_loss(view, verdict) is None:
         return verdict.reason
     return verdict.reason.replace("Answers are worse: ", "Published, not measured here: ", 1)
@@ -38,7 +39,7 @@ def _sourced(view: View, verdict: ArmVerdict) -> str:
 
 def reason_in_words(view: View, verdict: ArmVerdict) -> str:
     """Give the reason of a verdict without the figures of latency and accuracy."""
-    text = _sourced(view, verdict)
+    text = _reason_with_source(view, verdict)
     for phrase, plain in (*_turns(verdict.pays), *_answers(verdict.safe)):
         text = text.replace(phrase, plain)
         text = text.replace(say.capital(phrase), say.capital(plain))
@@ -111,14 +112,15 @@ def _causes(view: View, verdict: ArmVerdict) -> Iterator[str]:
                 slower.append(f"{subject} {time_taken(change.relative)}")
         if slower:
             yield f"{say.capital(say.enumeration(slower))}."
-    full = [_filled(view, each) for each in (view.reference, arm)]
+    full = [_filled_share(view, each) for each in (view.reference, arm)]
     if verdict.verdict == "use" and full[0] > full[1]:
         own = f"{say.percent(full[1])} of it" if full[1] else "never"
         often = f"{say.percent(full[0])} of the time, that of {labels.arm(arm)} {own}"
         yield f"The KV pool of {view.against} is full {often}."
 
 
-def _filled(view: View, arm: str) -> float:
+def _filled_share(view: View, arm: str) -> float:
+    """Return for which share of the run an arm's KV pool was full."""
     seen = view.evidence.telemetry(None, arm)
     if seen is None or seen.pool_filled_share is None:
         return 0.0

@@ -37,8 +37,8 @@ def server(view: View) -> Group | None:
 
 
 def _pairs(view: View, name: str | None) -> Iterator[Plot]:
-    found = [view.change("turn_ms", arm, name) for arm in view.others]
-    changes = [each for each in found if each is not None and each.by_pair]
+    found = say.present(view.changes("turn_ms", name))
+    changes = [each for each in found if each.by_pair]
     if not changes:
         return
     focus = first(changes, arm=view.focus) or changes[0]
@@ -85,10 +85,9 @@ def _figures(view: View, name: str | None) -> Table:
     if name is None:
         rows += _bottlenecks(view)
     for figure in names:
-        of_arms = [view.figure(figure, arm, name) for arm in view.arms]
-        rows.append((figure_name(figure), *_fields(of_arms)))
+        rows.append((figure_name(figure), *_fields(view.figures(figure, name))))
     title = f"Figures of {name or 'the whole server'}"
-    columns = ("", *map(labels.arm, view.arms))
+    columns = ("", *view.columns)
     note = SAMPLED if any(figure in PEAKS for figure in names) else ""
     return table(title, columns, rows, note)
 
@@ -107,7 +106,7 @@ def _bottlenecks(view: View) -> Iterator[tuple[str, ...]]:
 
 def _fields(figures: Sequence[Figure | None]) -> Iterator[Cell | str]:
     """Print one figure of every arm, with the decimals that the least certain arm earns."""
-    known: list[Estimate] = [each.estimate for each in figures if each is not None]
+    known: list[Estimate] = [each.estimate for each in say.present(figures)]
     for each in figures:
         if each is None:
             yield Cell(text=say.ABSENT, tone="muted")

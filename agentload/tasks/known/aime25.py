@@ -42,11 +42,11 @@ def items(lines: Iterable[str]) -> Iterator[Own]:
             name=str(number if line.id is None else line.id),
             task="aime25",
             item=conversation(_ASK.format(problem=problem), output_tokens=OUTPUT_TOKENS),
-            grade=partial(grade, wanted=_wanted(line.answer)),
+            grade=partial(grade, wanted=_wanted_number(line.answer)),
         )
 
 
-def _wanted(answer: str | int) -> int:
+def _wanted_number(answer: str | int) -> int:
     r"""Return the wanted number; some files write it with a unit, such as `336^\circ`."""
     found = re.match(r"\s*(\d+)", str(answer))
     if found is None:

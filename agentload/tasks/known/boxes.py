@@ -30,13 +30,13 @@ _PLAIN: Final = re.compile(r"-?(?:\d+(?:\.\d*)?|\.\d+)|-?\d+/\d+")
 def final_box(answer: str) -> str | None:
     r"""Return what the last complete `\boxed{…}` of an answer holds; None if there is none."""
     for match in reversed(list(_BOX.finditer(answer))[-MOST:]):
-        content = _braced(answer, match.end())
+        content = _text_in_braces(answer, match.end())
         if content is not None:
             return content
     return None
 
 
-def _braced(text: str, start: int) -> str | None:
+def _text_in_braces(text: str, start: int) -> str | None:
     """Return what stands between a brace that opened before *start* and the one that closes it."""
     depth = 1
     for at in range(start, len(text)):

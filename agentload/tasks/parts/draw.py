@@ -4,7 +4,7 @@ Equal seeds draw equal content on every Python.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import shake_256
 from itertools import cycle, islice
 from random import Random
@@ -111,16 +111,39 @@ def fitting(
     return count
 
 
-def prompt_hiding(
-    *asked: str, among: Sequence[str], depth: float | None, before: str, after: str
-) -> tuple[Json, ...]:
-    """Return a message of the lines *among*, those that are asked about at a depth within.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HiddenLines:
+    """A question about some lines, which a message hides among others like them."""
 
-    The words *before* and *after* the lines say what they are, and what is asked.
-    """
-    at = place(depth, len(among))
-    lines = [*among[:at], *asked, *among[at:]]
-    return prompt(before + "\n".join(lines) + after)
+    before: str
+    """What the lines are."""
+    lines: tuple[str, ...]
+    after: str
+    """What is asked."""
+    output_tokens: int
+
+    def room(self, tokenizer: Tokenizer, context: int, *besides: str) -> int:
+        """Return the tokens that a context has for other lines, with *besides* sent as well."""
+        around = (self.before, self.after, *self.lines, *besides)
+        return room(tokenizer, context, output=self.output_tokens, around=around)
+
+    def item(
+        self,
+        others: Sequence[str],
+        *,
+        depth: float | None,
+        wanted: str,
+        tools: tuple[Json, ...] = (),
+    ) -> Item:
+        """Return the question, with the lines at a depth among the *others*."""
+        at = place(depth, len(others))
+        lines = [*others[:at], *self.lines, *others[at:]]
+        return Item(
+            messages=prompt(self.before + "\n".join(lines) + self.after),
+            wanted=(wanted,),
+            output_tokens=self.output_tokens,
+            tools=tools,
+        )
 
 
 def place(depth: float | None, count: int) -> int:

@@ -71,7 +71,7 @@ def json_in(answer: str) -> object | None:
     """Return the JSON value of a whole answer, fenced or not; None if it is not JSON."""
     fenced = _FENCED.match(answer)
     try:
-        return _parsed(fenced[1] if fenced else answer)
+        return _parse(fenced[1] if fenced else answer)
     except UNREADABLE:
         return None
 
@@ -82,21 +82,22 @@ def call_text(name: str, arguments: str) -> str:
     Arguments that are no JSON, which a model may write, are one text.
     """
     try:
-        said = _written(name, _parsed(arguments))
+        said = _call_json(name, _parse(arguments))
     except UNREADABLE:
-        said = _written(name, arguments)
+        said = _call_json(name, arguments)
     # half of a surrogate pair can be escaped, and not written
     return said.encode("utf-8", "replace").decode()
 
 
-def _parsed(text: str) -> object:
+def _parse(text: str) -> object:
     """Parse JSON of a model; raise one of `UNREADABLE`, before that would take long."""
     if text.count("[") + text.count("{") > MOST_NESTED:
         raise ValueError(f"more than {MOST_NESTED:,} objects and lists")
     return json.loads(text)
 
 
-def _written(name: str, arguments: object) -> str:
+def _call_json(name: str, arguments: object) -> str:
+    """Write a tool call as a JSON object."""
     return json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
 
 
@@ -106,9 +107,9 @@ def grade_against_record(answer: str, recorded: str) -> Grade | None:
     A tool call scores half for the tool, the rest for the share of equal arguments. Any
     other answer scores the share of the recorded identifiers that it contains.
     """
-    wanted = _called(recorded)
+    wanted = _tool_call(recorded)
     if wanted is not None:
-        said = _called(answer)
+        said = _tool_call(answer)
         if said is None or said[0] != wanted[0]:
             return NOTHING
         mine, theirs = said[1], wanted[1]
@@ -127,7 +128,7 @@ def grade_against_record(answer: str, recorded: str) -> Grade | None:
     return Grade(score=share, right=share == 1)
 
 
-def _called(said: str) -> tuple[str, dict[str, object]] | None:
+def _tool_call(said: str) -> tuple[str, dict[str, object]] | None:
     """Return an answer's tool call, a JSON object or, as imports write it, name(arguments)."""
     found, (_, written) = json_in(said), calls_in(said)
     match {"name": written[0][0], "arguments": json_in(written[0][1])} if written else found:

@@ -116,7 +116,7 @@ class RetrievalWorkload:
                 found = [
                     []
                     if happens(rng, _BARE)
-                    else [library[rank] for rank in _picked(rng, self.passages)]
+                    else [library[rank] for rank in _pick(rng, self.passages)]
                     for _ in range(turns)
                 ]
                 _ask(rng, talk, found)
@@ -140,7 +140,8 @@ def _ask(rng: Random, talk: Talk, passages: list[list[Segment]]) -> None:
         talk.call(tokens(rng, _ANSWER), _gap(rng, turn))
 
 
-def _picked(rng: Random, count: int) -> list[int]:
+def _pick(rng: Random, count: int) -> list[int]:
+    """Draw this many different passages by popularity, in random order."""
     ranks: dict[int, None] = {}  # distinct, in the order drawn
     while len(ranks) < count:
         ranks[_POPULARITY.pick(rng)] = None

@@ -64,7 +64,7 @@ def target_figures(
             case Range(low=low, high=high):
                 share, count = _share(field, found)
                 if count:
-                    yield _held(field, "share", share, (low, high), count)
+                    yield _target_figure(field, "share", share, (low, high), count)
             case QuantileTarget(q50=q50, q90=q90, q99=q99):
                 name, at, label = field.partition("@")
                 summary = found.fields.get(field)
@@ -82,14 +82,15 @@ def target_figures(
                             1.0, math.sqrt(ENOUGH[figure] / counted.count)
                         )
                         seen = summary.quantiles[SHARES.index(place)]
-                        yield _held(
+                        yield _target_figure(
                             field, figure, seen, (aim * (1 - wide), aim * (1 + wide)), counted.count
                         )
 
 
-def _held(
+def _target_figure(
     field: str, figure: Figure, seen: float, bounds: tuple[float, float], count: int
 ) -> TargetFigure:
+    """Return a figure with its bounds, and whether it holds them if there are enough values."""
     low, high = bounds
     holds = low <= seen <= high if count >= FEWEST[figure] else None
     return TargetFigure(
