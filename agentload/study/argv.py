@@ -50,7 +50,7 @@ def build_study(verb: str, typed: Typed) -> Study:
 
 def _built(verb: str, given: Typed) -> Study:
     form = _form(verb, given)
-    own = tuple(form.flags())
+    own = form.flags()
     made: dict[str, Any] = {"servers": {"kind": tag(form.servers)}}
     for flag in own:
         if flag.name in given:
@@ -66,7 +66,7 @@ def _built(verb: str, given: Typed) -> Study:
 def argv(made: Study, *, spelled: Collection[str] = ()) -> tuple[str, ...]:
     """Write a study as a verb and its options: the changed ones, and those *spelled* out."""
     verb, form = form_of(made)
-    own = tuple(form.flags())
+    own = form.flags()
     vain = {flag.option for flag in in_vain(made)}  # a verb refuses these
     first, rest = [verb], list[str]()
     if form.switch is not None and all(flag.option != form.switch for flag in own):

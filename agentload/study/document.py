@@ -57,7 +57,7 @@ def _take(said: dict[str, Any], path: Sequence[str]) -> None:
 
 def in_vain(made: Study) -> Iterator[Flag]:
     """Yield the fields that do nothing, because none of the fields that they need is set."""
-    own = tuple(form_of(made)[1].flags())
+    own = form_of(made)[1].flags()
     asked = {flag.option: flag.value(made) not in IDLE for flag in own}
     for flag in own:
         there = asked.keys() & {*flag.said.needs}
