@@ -62,7 +62,7 @@ from agentload.live import health
 carried_load.BRACKET_S = single_session.TRIAL_S = (2.0, 2.0)
 carried_load.TRIALS, twin.REPEATS = 2, 0
 health.MAX_SEND_LAG_MS = health.MAX_STALL_MS = health.MAX_COALESCED_SHARE = math.inf
-client._faults = lambda *_: []
+client._faults = lambda *_: iter(())
 runpy.run_module("agentload", run_name="__main__")
 """
 """Runs a decision with few and short trials: its stages take seconds, so each of them is killed.

@@ -76,7 +76,14 @@ class AnswerCounts:
 
 
 def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) -> AnswerCounts:
-    """Count answers of which some share a context (a cluster) or weigh more than others.
+    """Count answers of which some share a context (a cluster) or weigh more than others."""
+    return counts_in_contexts(difference, group_numbers(clusters), weights)
+
+
+def counts_in_contexts(
+    difference: Floats, context: Ints, weights: Floats | None = None
+) -> AnswerCounts:
+    """Count answers whose contexts have the numbers 0, 1, … without gaps.
 
     Answers that differ together are counted as they were seen, less what chance would put
     together. Where a hypothesis needs more of them to differ than were seen, each is assumed to
@@ -87,7 +94,6 @@ def counts(difference: Floats, clusters: Ints, weights: Floats | None = None) ->
     size = difference.size
     is_lost = difference < 0
     is_won = difference > 0
-    context = group_numbers(clusters)
     contexts = int(context.max()) + 1
     if contexts == size and weights is None:
         lost = float(is_lost.sum())

@@ -98,14 +98,14 @@ def ends(
     """
     rng = np.random.default_rng(0)
     contexts = math.ceil(looks[-1] / truth.together)
-    clusters = np.repeat(np.arange(contexts), truth.together)
+    context = np.repeat(np.arange(contexts), truth.together)
     taken = [each for each in looks if most is None or each <= most]
     asked = np.empty(draws)
     words = np.zeros(draws)
     for draw in range(draws):
         difference = truth.differences(rng, contexts)
         for look in taken:
-            found = accuracy.counts(difference[:look], clusters[:look])
+            found = accuracy.counts_in_contexts(difference[:look], context[:look])
             asked[draw] = look
             words[draw] = _word(found, margin=margin, level=level)
             if words[draw]:

@@ -49,7 +49,7 @@ def build_study(verb: str, typed: Typed) -> Study:
 
 def _built(verb: str, given: Typed) -> Study:
     form = _form(verb, given)
-    own = tuple(form.flags())
+    own = form.flags()
     made: dict[str, Any] = {"servers": {"kind": tag(form.servers)}}
     for flag in own:
         if flag.name in given:
@@ -65,7 +65,7 @@ def _built(verb: str, given: Typed) -> Study:
 def argv(made: Study, *, spelled: Collection[str] = ()) -> tuple[str, ...]:
     """Write a study as a verb and its options: the changed ones, and those *spelled* out."""
     verb, form = form_of(made)
-    own = tuple(form.flags())
+    own = form.flags()
     refused = {flag.option for flag in in_vain(made)}
     first = [verb]
     rest: list[str] = []

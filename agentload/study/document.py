@@ -55,7 +55,7 @@ def json_text(made: Study) -> str:
 def in_vain(made: Study) -> Iterator[Flag]:
     """Yield the fields that do nothing, because none of the fields that they need is set."""
     _, form = form_of(made)
-    own = tuple(form.flags())
+    own = form.flags()
     is_set = {flag.option: flag.value(made) not in IDLE for flag in own}
     for flag in own:
         needed = is_set.keys() & {*flag.said.needs}

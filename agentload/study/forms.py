@@ -3,8 +3,9 @@
 A field for which a verb has no option keeps its default.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Final
 
 from agentload.study.fields import Flag, Part, flags, server_flags
@@ -20,7 +21,7 @@ MINUTES: Final = Text(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Form:
     """One kind of study as a verb takes it."""
 
@@ -33,14 +34,18 @@ class Form:
     other: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By field: what differs from its declaration, such as option, help or default."""
 
-    def flags(self) -> Iterator[Flag]:
-        """Yield the options: positional ones, those of the servers, then all others."""
+    @cache  # noqa: B019  # forms are constants of this module
+    def flags(self) -> tuple[Flag, ...]:
+        """Return the options: positional ones, those of the servers, then all others."""
         own = flags(self.kind)
         positional = [flag for flag in own if flag.said.positional]
         others = [flag for flag in own if not flag.said.positional]
-        for flag in (*positional, *server_flags(self.servers), *others):
-            if not self.without & {*flag.path}:
-                yield replace(flag, **self.other.get(flag.path[-1], {}))
+        in_order = (*positional, *server_flags(self.servers), *others)
+        return tuple(
+            replace(flag, **self.other.get(flag.path[-1], {}))
+            for flag in in_order
+            if not self.without & {*flag.path}
+        )
 
 
 _LIVE_ONLY: Final = frozenset(

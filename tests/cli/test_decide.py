@@ -134,14 +134,17 @@ def test_compare_prints_the_verdict_on_the_later_run_and_writes_it(
     assert (tmp_path / "decision.html").is_file()
 
 
-@pytest.mark.parametrize("runs", ["a", "a,a", "a,", "a,b,c"])
 def test_compare_wants_two_runs(
-    database: Path, runs: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, _, error = agentload(monkeypatch, capsys, "compare", str(database), "--runs", runs)
-    said, hint = error.splitlines()
-    assert (code, said) == (2, f"error: --runs: expected two runs, got {runs!r}")
-    words = shlex.split(hint.removeprefix("hint: "))
+    hints = set()
+    for runs in ("a", "a,a", "a,", "a,b,c"):
+        code, _, error = agentload(monkeypatch, capsys, "compare", str(database), "--runs", runs)
+        said, hint = error.splitlines()
+        assert (code, said) == (2, f"error: --runs: expected two runs, got {runs!r}")
+        hints.add(hint.removeprefix("hint: "))
+    (hint,) = hints
+    words = shlex.split(hint)
     assert words[:4] == ["agentload", "compare", str(database), "--runs"]
     assert agentload(monkeypatch, capsys, *words[1:])[0] == 0  # the two are of one trace
 

@@ -223,7 +223,6 @@ def by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
 
 def first(values: Iterable[T], **wanted: object) -> T | None:
     """Return the first value whose fields are as *wanted*; None where there is none."""
-    for each in values:
-        if all(getattr(each, name) == value for name, value in wanted.items()):
-            return each
-    return None
+    for name, wish in wanted.items():
+        values = [each for each in values if getattr(each, name) == wish]
+    return next(iter(values), None)

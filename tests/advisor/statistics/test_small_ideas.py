@@ -4,12 +4,13 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from scipy import signal, stats
+from scipy import stats
 
 from advisor.gates import steady
 from advisor.statistics import accuracy, planning, quantiles
 from advisor.statistics.accuracy import AnswerCounts
 from advisor.statistics.spread import Spread
+from tests.advisor.worlds import wandering
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8])
@@ -93,7 +94,7 @@ def test_what_never_ended_counts_as_longest() -> None:
 
 def test_a_warm_up_is_cut_and_a_level_series_is_kept() -> None:
     rng = np.random.default_rng(3)
-    noise = signal.lfilter([1], [1, -0.3], rng.normal(0, 0.02, 400))
+    noise = wandering(rng.normal(0, 0.02, 400), phi=0.3)
     cold = 1.0 + noise + np.concatenate([np.linspace(2, 0, 60), np.zeros(340)])
     found = steady.mser5(cold)
     assert found is not None

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,16 @@ def text(decision: Decision | None = None) -> str:
     )
 
 
-def valid(file: str) -> dict[str, Any]:
+@cache
+def validator() -> jsonschema.Draft202012Validator:
     schema = json.loads(SCHEMA.read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+def valid(file: str) -> dict[str, Any]:
     loaded: dict[str, Any] = json.loads(file)
-    jsonschema.Draft202012Validator(schema).validate(loaded)
+    validator().validate(loaded)
     return loaded
 
 
@@ -46,12 +52,8 @@ def test_a_decision_file_meets_its_schema() -> None:
 
 def test_a_decision_file_that_lacks_its_decision_does_not() -> None:
     broken = {key: value for key, value in json.loads(text()).items() if key != "decision"}
-    assert [
-        error.message
-        for error in jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text())).iter_errors(
-            broken
-        )
-    ] == ["'decision' is a required property"]
+    errors = [error.message for error in validator().iter_errors(broken)]
+    assert errors == ["'decision' is a required property"]
 
 
 def test_what_is_no_number_is_null_and_numbers_of_numpy_are_numbers() -> None:
