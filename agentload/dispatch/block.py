@@ -115,12 +115,12 @@ class BlockPlay:
         self._due.clear()
         self._held.clear()
 
-    def _end_window(self, out: list[Command]) -> None:
+    def _end_window(self, now_ns: int, out: list[Command]) -> None:
         """Cancel what is in flight once a window is over and no call that counts is left."""
-        if self._over_ns is None or self._counting or self._is_closed:
-            return
-        self.close()
-        out.extend(Cancel(request_id=name) for name in self.in_flight)
+        self._end_time(now_ns)
+        if self._over_ns is not None and not self._counting:
+            self.close()
+            out.extend(Cancel(request_id=name) for name in self.in_flight)
 
     def cut(self) -> None:
         """Close the block early.
@@ -135,8 +135,8 @@ class BlockPlay:
         """Return what to prepare, send, skip, cancel and forget now that it is *now_ns*."""
         out: list[Command] = []
         while not self._is_closed:
-            self._end_time(now_ns)
-            self._end_window(out)
+            if self._is_window:
+                self._end_window(now_ns, out)
             if not self._intake.is_empty and not self._is_closed:
                 self._begin_sessions(now_ns + self._lead_ns, out)
             self._skip_idleness()
@@ -216,16 +216,16 @@ class BlockPlay:
         """Return when `step` has something to do, unless a call ends first; None if never."""
         if self._is_closed or (self.clock_ns is None and self.in_flight):
             return None
+        instants: list[int] = []
         cap = self._load.max_in_flight
-        has_room = cap is None or len(self.in_flight) < cap
-        due_ns = self._opens_ns(self._due[0][0]) if self._due and has_room else None
-        is_before_end = self._is_window and self._over_ns is None
-        over_ns = self._ends_ns if is_before_end else None
+        if self._due and (cap is None or len(self.in_flight) < cap):
+            instants.append(self._opens_ns(self._due[0][0]))
         begins_ns = self._intake.next_ns()
         if begins_ns is not None:
-            begins_ns -= self._lead_ns
-        instants = (due_ns, begins_ns, over_ns)
-        return min([at_ns for at_ns in instants if at_ns is not None], default=None)
+            instants.append(begins_ns - self._lead_ns)
+        if self._is_window and self._over_ns is None and self._ends_ns is not None:
+            instants.append(self._ends_ns)
+        return min(instants, default=None)
 
     def _opens_ns(self, due_ns: int) -> int:
         """Return from when on a call may be released that is due at *due_ns*.
@@ -290,7 +290,6 @@ class BlockPlay:
 
     def _release(self, now_ns: int, out: list[Command]) -> None:
         cap = 1 if self.clock_ns is None else self._load.max_in_flight
-        self._end_time(now_ns)
         while (
             self._due
             and self._opens_ns(self._due[0][0]) <= now_ns
@@ -310,16 +309,18 @@ class BlockPlay:
             if not send.call.prime:
                 self._counting.add(send.request_id)
                 self._calls += 1
-                self._end_time(max(now_ns, send.released_ns))
+                if self._is_window:
+                    self._end_time(max(now_ns, send.released_ns))
             out.append(send)
-            self._prepare(player, out, after=send.call.turn)
+            if self._prepares:
+                self._prepare(player, out, after=send.call.turn)
 
     def _end_time(self, now_ns: int) -> None:
         """Note when a window's time is over.
 
         Calls are still sent after that, to keep up the load, but they do not count.
         """
-        if self._is_window and self._over_ns is None and self._is_spent(now_ns):
+        if self._over_ns is None and self._is_spent(now_ns):
             self._over_ns = now_ns
 
     def _is_spent(self, now_ns: int) -> bool:
