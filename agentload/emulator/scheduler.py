@@ -65,7 +65,7 @@ class Scheduler:
         """Admitted calls in order of admission: the last one is preempted first."""
         self.out: list[Happening] = []
         self.next_ps: int | None = None
-        """Instant before which nothing happens, as of the last `play`; None when idle."""
+        """Instant before which nothing happens; None when idle."""
         # heap of prompts that become visible and of calls to be dropped
         self._external: list[tuple[int, int, InFlight]] = []
         self._serial = 0
@@ -86,8 +86,13 @@ class Scheduler:
         """
         self._serial += 1
         heapq.heappush(self._external, (at_ps, self._serial, call))
-        if self._jump and at_ps < self._jump.end:
-            self._jump = None
+        if self._mixed_end is not None:
+            return
+        if self.steps.batch.size and at_ps > self.steps.now:
+            self._jump = self.steps.cut(self._next_jump(), at_ps)
+            self.next_ps = self._jump.end
+        else:
+            self.next_ps = self._external[0][0]
 
     def restart(self) -> None:
         """Lose every call and the prefix cache."""

@@ -250,11 +250,16 @@ class Stepper:
         growth = per_token * size * batch.growth
         if steps * size > free_blocks:
             steps = batch.steps_within(done, free_blocks, steps)
-        end = self.now + steps * first + growth * (steps * (steps - 1) // 2)
-        if arrival is not None and steps > 1 and end > arrival:
-            steps = max(1, steps_to_reach(arrival - self.now, first, growth))
-            end = self.now + span(steps, first, growth)
-        return Jump(steps, first, growth, end)
+        jump = Jump(steps, first, growth, self.now + span(steps, first, growth))
+        return jump if arrival is None else self.cut(jump, arrival)
+
+    def cut(self, jump: Jump, arrival: int) -> Jump:
+        """Return the steps of a jump up to the first one that ends no sooner than an arrival."""
+        if jump.steps < 2 or jump.end <= arrival:
+            return jump
+        steps = max(1, steps_to_reach(arrival - self.now, jump.first, jump.growth))
+        end = self.now + span(steps, jump.first, jump.growth)
+        return Jump(steps, jump.first, jump.growth, end)
 
     def play(self, jump: Jump) -> None:
         """Play the decode steps of a jump."""
