@@ -57,8 +57,8 @@ class BlockPlay:
         self._outgoing = Outgoing(plan, play)
         self._replies = Replies(known.quoted, live_history=plan.load.history == "live")
         self._prepares = prepares
-        is_capped = plan.load.max_in_flight is not None
-        self._lead_ns = min(lead_ns, CAPPED_LEAD_NS) if is_capped else lead_ns
+        self._cap = plan.load.max_in_flight
+        self._lead_ns = lead_ns if self._cap is None else min(lead_ns, CAPPED_LEAD_NS)
         self._intake = intake(plan, block, started_ns=started_ns)
         self._ends_ns: int | None = None
         """When the block's time is over; None where it is not limited, or not known yet."""
@@ -165,8 +165,7 @@ class BlockPlay:
 
     def ended(self, event: Ended) -> None:
         """Note that an attempt is over; `step` then says what follows."""
-        cap = self._load.max_in_flight
-        was_full = cap is not None and len(self.in_flight) >= cap
+        was_full = self._cap is not None and len(self.in_flight) >= self._cap
         send, player = self.in_flight.pop(event.request_id)
         self._counting.discard(event.request_id)
         outcome = event.outcome
@@ -217,8 +216,7 @@ class BlockPlay:
         if self._is_closed or (self.clock_ns is None and self.in_flight):
             return None
         instants: list[int] = []
-        cap = self._load.max_in_flight
-        if self._due and (cap is None or len(self.in_flight) < cap):
+        if self._due and (self._cap is None or len(self.in_flight) < self._cap):
             instants.append(self._opens_ns(self._due[0][0]))
         begins_ns = self._intake.next_ns()
         if begins_ns is not None:
@@ -289,7 +287,7 @@ class BlockPlay:
     # --- sending ---
 
     def _release(self, now_ns: int, out: list[Command]) -> None:
-        cap = 1 if self.clock_ns is None else self._load.max_in_flight
+        cap = 1 if self.clock_ns is None else self._cap
         while (
             self._due
             and self._opens_ns(self._due[0][0]) <= now_ns
@@ -334,7 +332,7 @@ class BlockPlay:
         )
 
     def _send(self, due_ns: int, player: Player, failed: Send | None) -> Send:
-        released_ns = due_ns if self._load.max_in_flight is None else max(due_ns, self._slot_ns)
+        released_ns = due_ns if self._cap is None else max(due_ns, self._slot_ns)
         if self.clock_ns is None:  # priming calls go one after the other
             released_ns = max(due_ns, self._last_ns)
         tail = self._is_tail(released_ns)
