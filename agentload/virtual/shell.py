@@ -267,8 +267,7 @@ class Shell:
         wake_ns = NEVER if self._wake_ns is None else self._wake_ns
         command_ns = min(limit_ns, wake_ns)
         if at_ns <= command_ns and at_ns < NEVER:
-            if at_ns >= self._sampler.next_ns:
-                self._sample(at_ns)
+            self._sample(at_ns)
             until_ns = min(command_ns, others_ns - 1, self._sampler.next_ns - 1)
             until_ns = max(at_ns, until_ns)
             for happening in self._engines[arm].advance_to_end(until_ns):
@@ -278,13 +277,13 @@ class Shell:
         else:
             assert wake_ns < NEVER, "calls are in flight, but nothing is going to happen"
             self._wake_ns = None
-            if wake_ns >= self._sampler.next_ns:
-                self._sample(wake_ns)
+            self._sample(wake_ns)
             self._tell(Woke(at_ns=wake_ns))
 
     def _sample(self, now_ns: int) -> None:
-        samples = self._sampler.take(now_ns, self._engines)
-        self._rows.extend(samples)
+        if now_ns >= self._sampler.next_ns:
+            samples = self._sampler.take(now_ns, self._engines)
+            self._rows.extend(samples)
 
     # --- what engines and limits do ---
 
