@@ -57,8 +57,8 @@ class BlockPlay:
         self._outgoing = Outgoing(plan, play)
         self._replies = Replies(known.quoted, live_history=plan.load.history == "live")
         self._prepares = prepares
-        is_capped = plan.load.max_in_flight is not None
-        self._lead_ns = min(lead_ns, CAPPED_LEAD_NS) if is_capped else lead_ns
+        self._cap = plan.load.max_in_flight
+        self._lead_ns = lead_ns if self._cap is None else min(lead_ns, CAPPED_LEAD_NS)
         self._intake = intake(plan, block, started_ns=started_ns)
         self._ends_ns: int | None = None
         """When the block's time is over; None where it is not limited, or not known yet."""
@@ -115,12 +115,12 @@ class BlockPlay:
         self._due.clear()
         self._held.clear()
 
-    def _end_window(self, out: list[Command]) -> None:
+    def _end_window(self, now_ns: int, out: list[Command]) -> None:
         """Cancel what is in flight once a window is over and no call that counts is left."""
-        if self._over_ns is None or self._counting or self._is_closed:
-            return
-        self.close()
-        out.extend(Cancel(request_id=name) for name in self.in_flight)
+        self._end_time(now_ns)
+        if self._over_ns is not None and not self._counting:
+            self.close()
+            out.extend(Cancel(request_id=name) for name in self.in_flight)
 
     def cut(self) -> None:
         """Close the block early.
@@ -135,8 +135,8 @@ class BlockPlay:
         """Return what to prepare, send, skip, cancel and forget now that it is *now_ns*."""
         out: list[Command] = []
         while not self._is_closed:
-            self._end_time(now_ns)
-            self._end_window(out)
+            if self._is_window:
+                self._end_window(now_ns, out)
             if not self._intake.is_empty and not self._is_closed:
                 self._begin_sessions(now_ns + self._lead_ns, out)
             self._skip_idleness()
@@ -165,8 +165,7 @@ class BlockPlay:
 
     def ended(self, event: Ended) -> None:
         """Note that an attempt is over; `step` then says what follows."""
-        cap = self._load.max_in_flight
-        was_full = cap is not None and len(self.in_flight) >= cap
+        was_full = self._cap is not None and len(self.in_flight) >= self._cap
         send, player = self.in_flight.pop(event.request_id)
         self._counting.discard(event.request_id)
         outcome = event.outcome
@@ -216,16 +215,15 @@ class BlockPlay:
         """Return when `step` has something to do, unless a call ends first; None if never."""
         if self._is_closed or (self.clock_ns is None and self.in_flight):
             return None
-        cap = self._load.max_in_flight
-        has_room = cap is None or len(self.in_flight) < cap
-        due_ns = self._opens_ns(self._due[0][0]) if self._due and has_room else None
-        is_before_end = self._is_window and self._over_ns is None
-        over_ns = self._ends_ns if is_before_end else None
+        instants: list[int] = []
+        if self._due and (self._cap is None or len(self.in_flight) < self._cap):
+            instants.append(self._opens_ns(self._due[0][0]))
         begins_ns = self._intake.next_ns()
         if begins_ns is not None:
-            begins_ns -= self._lead_ns
-        instants = (due_ns, begins_ns, over_ns)
-        return min([at_ns for at_ns in instants if at_ns is not None], default=None)
+            instants.append(begins_ns - self._lead_ns)
+        if self._is_window and self._over_ns is None and self._ends_ns is not None:
+            instants.append(self._ends_ns)
+        return min(instants, default=None)
 
     def _opens_ns(self, due_ns: int) -> int:
         """Return from when on a call may be released that is due at *due_ns*.
@@ -289,8 +287,7 @@ class BlockPlay:
     # --- sending ---
 
     def _release(self, now_ns: int, out: list[Command]) -> None:
-        cap = 1 if self.clock_ns is None else self._load.max_in_flight
-        self._end_time(now_ns)
+        cap = 1 if self.clock_ns is None else self._cap
         while (
             self._due
             and self._opens_ns(self._due[0][0]) <= now_ns
@@ -310,16 +307,18 @@ class BlockPlay:
             if not send.call.prime:
                 self._counting.add(send.request_id)
                 self._calls += 1
-                self._end_time(max(now_ns, send.released_ns))
+                if self._is_window:
+                    self._end_time(max(now_ns, send.released_ns))
             out.append(send)
-            self._prepare(player, out, after=send.call.turn)
+            if self._prepares:
+                self._prepare(player, out, after=send.call.turn)
 
     def _end_time(self, now_ns: int) -> None:
         """Note when a window's time is over.
 
         Calls are still sent after that, to keep up the load, but they do not count.
         """
-        if self._is_window and self._over_ns is None and self._is_spent(now_ns):
+        if self._over_ns is None and self._is_spent(now_ns):
             self._over_ns = now_ns
 
     def _is_spent(self, now_ns: int) -> bool:
@@ -333,7 +332,7 @@ class BlockPlay:
         )
 
     def _send(self, due_ns: int, player: Player, failed: Send | None) -> Send:
-        released_ns = due_ns if self._load.max_in_flight is None else max(due_ns, self._slot_ns)
+        released_ns = due_ns if self._cap is None else max(due_ns, self._slot_ns)
         if self.clock_ns is None:  # priming calls go one after the other
             released_ns = max(due_ns, self._last_ns)
         tail = self._is_tail(released_ns)

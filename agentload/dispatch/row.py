@@ -2,12 +2,22 @@
 
 from agentload.model.commands import Outcome, Send
 from agentload.model.rows import CallRow
+from agentload.model.stamps import Stamps
 
 
 def row(
-    send: Send, outcome: Outcome, *, run_id: str, leg: int, prompt_hash: str | None = None
+    send: Send,
+    outcome: Outcome,
+    *,
+    run_id: str,
+    leg: int,
+    prompt_hash: str | None = None,
+    chunks: Stamps | None = None,
 ) -> CallRow:
-    """Return the row of an attempt, joined from its command and its outcome."""
+    """Return the row of an attempt, joined from its command and its outcome.
+
+    *chunks* are the stamps of its answer, where the outcome lacks them.
+    """
     call = send.call
     return CallRow(
         run_id=run_id,
@@ -51,5 +61,5 @@ def row(
         http_status=outcome.http_status,
         finish_reason=outcome.finish_reason,
         error=outcome.error,
-        chunks=outcome.chunks,
+        chunks=outcome.chunks if chunks is None else chunks,
     )

@@ -106,8 +106,9 @@ class Player:
                 base = base[: spec.keep]
                 tokens = sum(segment.tokens for segment in base)
             added = spec.add
+            quotes = self._is_live(turn)
             for segment in added:
-                if segment.source is not None or self._is_live(turn):
+                if quotes or segment.source is not None:
                     added = tuple([self._filled(each, turn, reply_of) for each in added])
                     break
             for segment in added:

@@ -35,7 +35,6 @@ class Engine:
         self._axis = Axis()
         self._scheduler = Scheduler(arm, pool=self.pool, axis=self._axis, seed=seed)
         self._until = 0  # instant in ps that the engine has been advanced to
-        self._is_stale = False  # whether something came in since the next event was computed
 
     def submit(self, request: EngineRequest, at_ns: int) -> None:
         """Submit a call at an instant that the engine has been advanced to."""
@@ -52,7 +51,6 @@ class Engine:
         call = InFlight(request, prompt)
         scheduler.calls[request.id] = call
         scheduler.expect(call, self._axis.ps(at_ns) + scheduler.steps.host_ps(prompt))
-        self._is_stale = True
 
     def abort(self, id: str, at_ns: int) -> None:
         """Abort a call: nothing is reported of it any more.
@@ -69,7 +67,6 @@ class Engine:
             call.state = "gone"
         else:
             self._scheduler.expect(call, self._axis.ps(at_ns))
-            self._is_stale = True
 
     def restart(self) -> None:
         """Lose every call and the prefix cache, as a restarted server does.
@@ -88,10 +85,8 @@ class Engine:
         scheduler = self._scheduler
         if self._axis.is_started:
             self._until = max(self._until, self._axis.ps(until_ns))
-            if self._is_stale or (
-                scheduler.next_ps is not None and scheduler.next_ps <= self._until
-            ):
-                self._play()
+            if scheduler.next_ps is not None and scheduler.next_ps <= self._until:
+                scheduler.play(self._until)
         return self._happened()
 
     def advance_to_end(self, until_ns: int) -> list[Happening]:
@@ -100,8 +95,6 @@ class Engine:
         The engine has then been advanced to its last event.
         """
         scheduler = self._scheduler
-        if self._is_stale:
-            self._play()
         if not scheduler.out and scheduler.next_ps is not None:
             scheduler.play(self._axis.ps(until_ns), to_end=True)
             self._until = max(self._until, self._axis.up(scheduler.steps.now))
@@ -113,8 +106,6 @@ class Engine:
         None when idle for good. What happens then may be an internal decision
         with nothing to report: advance, and ask again.
         """
-        if self._is_stale:
-            self._play()
         if self._scheduler.out:
             return self._axis.ns(self._until)
         at_ps = self._scheduler.next_ps
@@ -122,8 +113,6 @@ class Engine:
 
     def next_step_ns(self) -> int | None:
         """Return the end of the running step; None when idle."""
-        if self._is_stale:
-            self._play()
         if self._scheduler.out:
             return self._axis.ns(self._until)
         self._scheduler.catch_up(self._until)
@@ -159,10 +148,6 @@ class Engine:
             + sum(scheduler.generated(call) for call in (*scheduler.admitted, *scheduler.waiting)),
             steps=scheduler.steps.log.last,
         )
-
-    def _play(self) -> None:
-        self._scheduler.play(self._until)
-        self._is_stale = False
 
     def _happened(self) -> list[Happening]:
         scheduler = self._scheduler

@@ -21,26 +21,15 @@ _SWEEP = 64
 """Entries in the queue before stale ones are removed for the first time."""
 
 
-class _Entry:
-    """An entry of the eviction queue.
-
-    Either the tail of a leaf down to its next mark, or blocks that no later call can ask for.
-    """
-
-    __slots__ = ("blocks", "mark")
-
-    def __init__(self, mark: Mark | None, blocks: int) -> None:
-        self.mark = mark
-        self.blocks = blocks
-
-
 class PrefixCache:
     """Keep full blocks of contexts; evict those that were given back longest ago."""
 
     def __init__(self, block_tokens: int) -> None:
         self._block = block_tokens
         self._root = Node(parent=None, start=0, first=0, runs=(), skip=0)
-        self._queue: list[tuple[int, int, _Entry]] = []  # heap by stamp, then order of arrival
+        # Heap by stamp, then order of arrival: the tail of the leaf that ends with a mark, down
+        # to the mark before it, or without a mark so many blocks that no later call can ask for.
+        self._queue: list[tuple[int, int, Mark | None, int]] = []
         self._serial = 0
         self._clock = 0
         self._sweep_at = _SWEEP
@@ -177,19 +166,19 @@ class PrefixCache:
         """Drop the *blocks* blocks that were given back longest ago."""
         self.cached -= blocks
         while blocks:
-            stamp, _, entry = self._queue[0]
-            mark = entry.mark
+            stamp, serial, mark, held = self._queue[0]
             if mark is not None:
-                entry.blocks = _tail(mark) if _is_due(mark, stamp) else 0
-            taken = min(blocks, entry.blocks)
+                held = _tail(mark) if _is_due(mark, stamp) else 0
+            taken = min(blocks, held)
             blocks -= taken
-            entry.blocks -= taken
             if mark is not None and taken:
                 _shorten(mark, taken)
-            if not entry.blocks:
-                heapq.heappop(self._queue)
-                if mark is not None and taken:
-                    self._settle(mark.node)
+            if taken < held:
+                self._queue[0] = (stamp, serial, mark, held - taken)
+                continue
+            heapq.heappop(self._queue)
+            if mark is not None and taken:
+                self._settle(mark.node)
 
     def _settle(self, node: Node) -> None:
         """Queue the tail of a leaf that no call uses.
@@ -214,14 +203,12 @@ class PrefixCache:
 
     def _push(self, stamp: int, mark: Mark | None, blocks: int) -> None:
         self._serial += 1
-        heapq.heappush(self._queue, (stamp, self._serial, _Entry(mark, blocks)))
+        heapq.heappush(self._queue, (stamp, self._serial, mark, blocks))
         if len(self._queue) > self._sweep_at:
             # Leaves that were used again leave stale entries; sweeping whenever
             # the queue has doubled keeps the cost of a call constant.
             self._queue = [
-                entry
-                for entry in self._queue
-                if entry[2].mark is None or _is_due(entry[2].mark, entry[0])
+                entry for entry in self._queue if entry[2] is None or _is_due(entry[2], entry[0])
             ]
             heapq.heapify(self._queue)
             self._sweep_at = max(_SWEEP, 2 * len(self._queue))

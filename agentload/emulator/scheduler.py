@@ -65,7 +65,7 @@ class Scheduler:
         """Admitted calls in order of admission: the last one is preempted first."""
         self.out: list[Happening] = []
         self.next_ps: int | None = None
-        """Instant before which nothing happens, as of the last `play`; None when idle."""
+        """Instant before which nothing happens; None when idle."""
         # heap of prompts that become visible and of calls to be dropped
         self._external: list[tuple[int, int, InFlight]] = []
         self._serial = 0
@@ -86,8 +86,13 @@ class Scheduler:
         """
         self._serial += 1
         heapq.heappush(self._external, (at_ps, self._serial, call))
-        if self._jump and at_ps < self._jump.end:
-            self._jump = None
+        if self._mixed_end is not None:
+            return
+        if self.steps.batch.size and at_ps > self.steps.now:
+            self._jump = self.steps.cut(self._next_jump(), at_ps)
+            self.next_ps = self._jump.end
+        else:
+            self.next_ps = self._external[0][0]
 
     def restart(self) -> None:
         """Lose every call and the prefix cache."""
@@ -140,6 +145,8 @@ class Scheduler:
         at which the next call ends, as its shell may act then.
         """
         self._ended_ps = NEVER
+        external = self._external
+        steps = self.steps
         while True:
             if self._mixed_end is not None:
                 if self._mixed_end > until:
@@ -148,18 +155,13 @@ class Scheduler:
                 self._end_mixed(self._mixed_end)
             if to_end and self._ended_ps < until:
                 until = self._ended_ps
-            if self._starts_mixed():
+            while external and external[0][0] <= steps.now:
+                self._arrive(heapq.heappop(external)[2])
+            wants_in = self.waiting and not self._is_full and not self._is_short
+            if (self._prefilling or wants_in) and self._start_mixed():
                 continue
             if not self._plays_on(until):
                 return
-
-    def _starts_mixed(self) -> bool:
-        """Queue the prompts that are visible now; return whether a mixed step starts."""
-        external = self._external
-        while external and external[0][0] <= self.steps.now:
-            self._arrive(heapq.heappop(external)[2])
-        wants_in = self.waiting and not self._is_full and not self._is_short
-        return bool(self._prefilling or wants_in) and self._start_mixed()
 
     def _plays_on(self, until: int) -> bool:
         """Play decode steps, or sleep until a prompt comes; return False if *until* is earlier."""

@@ -205,6 +205,7 @@ class Stepper:
         self._segment = StepNoise(ONE, 0)
         self._segment_steps = arm.noise.segment_steps
         self._segment_end = 0  # last step of the current noise segment
+        self._pause_ps = 0  # pause before the coming step, if a segment starts with it
 
     def host_ps(self, prompt_tokens: int) -> int:
         """Return how long a prompt takes to reach the scheduler, in ps."""
@@ -236,7 +237,9 @@ class Stepper:
         if self._noise.is_silent:
             first = base + per_token * batch.context
         else:
-            pause = self._pause()
+            if done >= self._segment_end:
+                self._draw_segment()
+            pause = self._pause_ps
             base = base * self._segment.factor // ONE
             per_token = per_token * self._segment.factor // ONE
             if pause:
@@ -247,17 +250,23 @@ class Stepper:
         growth = per_token * size * batch.growth
         if steps * size > free_blocks:
             steps = batch.steps_within(done, free_blocks, steps)
-        end = self.now + steps * first + growth * (steps * (steps - 1) // 2)
-        if arrival is not None and steps > 1 and end > arrival:
-            steps = max(1, steps_to_reach(arrival - self.now, first, growth))
-            end = self.now + span(steps, first, growth)
-        return Jump(steps, first, growth, end)
+        jump = Jump(steps, first, growth, self.now + span(steps, first, growth))
+        return jump if arrival is None else self.cut(jump, arrival)
+
+    def cut(self, jump: Jump, arrival: int) -> Jump:
+        """Return the steps of a jump up to the first one that ends no sooner than an arrival."""
+        if jump.steps < 2 or jump.end <= arrival:
+            return jump
+        steps = max(1, steps_to_reach(arrival - self.now, jump.first, jump.growth))
+        end = self.now + span(steps, jump.first, jump.growth)
+        return Jump(steps, jump.first, jump.growth, end)
 
     def play(self, jump: Jump) -> None:
         """Play the decode steps of a jump."""
         batch = self.batch
         self.log.append_run(self.now, jump.steps, jump.first, jump.growth)
         self.now = jump.end
+        self._pause_ps = 0
         batch.context += jump.steps * batch.size * batch.growth
 
     def mixed_end(self, tokens: int, twice_pairs: int, extra_ps: int = 0) -> int:
@@ -268,25 +277,20 @@ class Stepper:
         duration = self._clock.mixed_ps(self.batch.size, self.batch.context, tokens, twice_pairs)
         duration += extra_ps
         if not self._noise.is_silent:
-            pause = self._pause()
-            duration = duration * self._segment.factor // ONE + pause
+            if self.log.last >= self._segment_end:
+                self._draw_segment()
+            duration = duration * self._segment.factor // ONE + self._pause_ps
         return self.now + duration
 
     def play_mixed(self, end_ps: int) -> None:
         """Play a step that also held prefill chunks."""
         self.log.append(end_ps)
         self.now = end_ps
+        self._pause_ps = 0
         self.batch.context += self.batch.size * self.batch.growth
 
-    def _pause(self) -> int:
-        """Draw the noise of the coming step if a segment starts with it.
-
-        Return the pause before the step, in ps.
-        """
-        if self.log.last >= self._segment_end:
-            self._segment = self._noise.segment(self.now)
-            self._segment_end = self.log.last + self._segment_steps
-            return self._segment.pause_ps
-        if self._segment_end - self.log.last == self._segment_steps:
-            return self._segment.pause_ps
-        return 0
+    def _draw_segment(self) -> None:
+        """Draw the noise of the coming steps."""
+        self._segment = self._noise.segment(self.now)
+        self._segment_end = self.log.last + self._segment_steps
+        self._pause_ps = self._segment.pause_ps

@@ -4,7 +4,13 @@ A thousand blocks are compared as a few tuples. What of the tree is kept, and wh
 first, is up to the cache (`prefixes`).
 """
 
-from agentload.emulator.calls import Run, Runs
+from bisect import bisect_right
+from itertools import accumulate
+from operator import itemgetter
+
+from agentload.emulator.calls import Runs
+
+_tokens = itemgetter(1)
 
 
 class Mark:
@@ -189,19 +195,18 @@ def _rest(content: Runs, place: Place, limit: int) -> tuple[Runs, int, int]:
     """Return a context's runs from a place up to *limit* tokens, and where they end in it."""
     index = place.index
     used = place.used
-    left = limit - place.matched
-    runs: list[Run] = []
-    while left:
-        run = content[index]
-        length = run[1] - used
-        if length > left:
-            runs.append((run[0], left))
-            return tuple(runs), index, used + left
-        runs.append((run[0], length) if used else run)
-        left -= length
-        index += 1
-        used = 0
-    return tuple(runs), index, used
+    left = limit - place.matched + used
+    # how many tokens end with each run, from the start of the first one
+    ends = list(accumulate(map(_tokens, content[index:])))
+    whole = bisect_right(ends, left)
+    runs = content[index : index + whole]
+    left -= ends[whole - 1] if whole else 0
+    if left:
+        runs += ((content[index + whole][0], left),)
+    if used:
+        identity, tokens = runs[0]
+        runs = ((identity, tokens - used), *runs[1:])
+    return runs, index + whole, left
 
 
 def _split(lower: Node, offset: int, boundary: int) -> Node:

@@ -59,6 +59,10 @@ class Contents:
         self._known[place] = _Converted(send.salt, call.context, runs)
         return runs
 
+    def forget(self, arm: str, session: str) -> None:
+        """Drop what is kept of a session that is over on an arm."""
+        self._known.pop((arm, session), None)
+
     def _runs(self, segments: Iterable[Segment]) -> tuple[Run, ...]:
         runs: list[Run] = []
         for segment in segments:

@@ -55,6 +55,7 @@ from agentload.model.commands import (
 )
 from agentload.model.plan import Plan
 from agentload.model.profile import ArmProfile
+from agentload.model.record import without_cycle_search
 from agentload.model.rows import Row, SampleRow
 from agentload.model.stamps import US, Stamps
 from agentload.prompts.renderer import Renderer
@@ -226,24 +227,26 @@ class Shell:
     def play(self) -> Iterator[Row]:
         """Yield the rows of the run in the order in which they arise."""
         self._tell(Started(at_ns=0))
-        while True:
-            if self._has_settled or len(self._rows) >= ROWS_AT_ONCE:
-                yield from self._stamped()
-                self._rows.clear()
+        while not self._is_finished:
+            with without_cycle_search():
                 self._has_settled = False
-            if self._is_finished:
-                return
-            self._next()
+                while not self._has_settled and len(self._rows) < ROWS_AT_ONCE:
+                    self._next()
+                rows = self._stamped()
+            yield from rows
 
-    def _stamped(self) -> Iterator[Row]:
-        """Yield the rows so far, with the stamps of all answers."""
-        packed = stamps_of([one.answer for one in self._rows if isinstance(one, _Unstamped)])
-        for one in self._rows:
-            if isinstance(one, _Unstamped):
-                outcome = replace(one.outcome, chunks=next(packed))
-                yield row(one.send, outcome, run_id=self._plan.run, leg=self._leg)
-            else:
-                yield one
+    def _stamped(self) -> list[Row]:
+        """Take the rows so far, with the stamps of all answers."""
+        rows = self._rows
+        self._rows = []
+        packed = stamps_of([one.answer for one in rows if isinstance(one, _Unstamped)])
+        run = self._plan.run
+        return [
+            row(one.send, one.outcome, run_id=run, leg=self._leg, chunks=next(packed))
+            if isinstance(one, _Unstamped)
+            else one
+            for one in rows
+        ]
 
     def _next(self) -> None:
         limits = self._limits
@@ -401,7 +404,9 @@ class Shell:
                 self._tell(Opened(at_ns=now_ns))
             case Finish():
                 self._is_finished = True
-            case Prepare() | Forget():
+            case Forget(arm=arm, session=session):
+                self._contents.forget(arm, session)
+            case Prepare():
                 pass
             case _:
                 assert_never(command)

@@ -110,6 +110,12 @@ def test_equal_seeds_give_equal_bytes_and_rounds_do_not_overlap() -> None:
     )
 
 
+def test_nothing_is_kept_of_sessions_that_are_over() -> None:
+    shell = Shell(planned(talk("a", (100, 4), (50, 4)), talk("b", (80, 4))), ARMS, seed=0)
+    assert list(shell.play())
+    assert not shell._contents._known
+
+
 def test_a_limit_strikes_in_virtual_time_too() -> None:
     slow = calls(planned(talk("a", (100_000, 500), (10, 3)), limits=Limits(first_ns=S)))
     assert [row.status for row in slow] == ["first_timeout", "first_timeout"]
