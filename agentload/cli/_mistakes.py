@@ -172,7 +172,11 @@ def _takes_names(context: Any) -> bool:  # noqa: ANN401  # as _example
     return any("NAME=VALUE" in (each.metavar or "") for each in context.command.params)
 
 
-def _as_named_value(typed: str, value: str, context: Any) -> str | None:  # noqa: ANN401  # as _example
+def _as_named_value(
+    typed: str,
+    value: str,
+    context: Any,  # noqa: ANN401  # as _example
+) -> str | None:
     """Return the line with an option of a workload or a format as NAME=VALUE.
 
     None where what it belongs to, which stands first, was not typed.
