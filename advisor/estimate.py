@@ -40,7 +40,7 @@ class Estimate:
         )
 
     def over(self, other: "Estimate", *, unit: str, method: str | None = None) -> "Estimate":
-        """Return this estimate over an independent one.
+        """Return this estimate over an independent one; both are positive.
 
         The interval is what those of both give together, by MOVER on the log scale (Zou and Donner
         2008). It is open where it rests on an end that is open or zero.

@@ -168,6 +168,8 @@ class Calls:
     tail: Bools | None = None
     # turns that the session has after this one; NaN where another session spawned it
     turns_left: Floats | None = None
+    # sent, and ended in an error that is no refusal of the request; None: not known
+    lost: Bools | None = None
     right: Floats | None = None  # 1: the answer passed its checks, 0: not; NaN: none to pass
 
     def __post_init__(self) -> None:

@@ -1,10 +1,9 @@
 """Turns that end in an error: a gain for those that end well is no gain for the agents of others.
 
 Few lost turns leave latencies comparable, and are all the same a fault of the arm where the
-reference loses fewer. A lost turn ends its session, so sessions are counted.
+reference loses fewer. Those of one session have one cause more often than not, so sessions are
+counted.
 """
-
-import math
 
 import numpy as np
 
@@ -22,15 +21,14 @@ LEAST = 0.005  # share of the sessions: what is rarer is no reason to wait
 def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
     """Return that the arm surely loses turns in more sessions than the reference."""
     sides = case.evidence.sides(workload.name, arm.name)
-    if sides is None:
+    if sides is None or any(each.lost is None for each in sides):
         return None
-    window = arm.max_model_len or math.inf
-    theirs, mine = (_losses(each, window) for each in sides)
-    _, at_left, at_right = np.intersect1d(theirs[0], mine[0], return_indices=True)
-    less = int(theirs[1][at_left].sum())
-    more = int(mine[1][at_right].sum())
+    (their_sessions, theirs), (my_sessions, mine) = map(_losses, sides)
+    _, at_left, at_right = np.intersect1d(their_sessions, my_sessions, return_indices=True)
+    less = int(theirs[at_left].sum())
+    more = int(mine[at_right].sum())
     sessions = at_left.size
-    is_more = more - less >= LEAST * sessions and more > less
+    is_more = more > less and more - less >= LEAST * sessions
     level = case.level(arm.name) / len(case.evidence.workloads)
     if not is_more or fisher(more, less, items=sessions) > level:
         return None
@@ -46,13 +44,9 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
     )
 
 
-def _losses(calls: Calls, window: float) -> tuple[Ints, Bools]:
-    """Return the sessions of each pair by number, and which of them lost a turn.
-
-    Turns beyond the *window* of contexts are refused, and no error.
-    """
-    fits = ~(calls.prompt_tokens > window)
-    place = (calls.pair[fits] << 32) | calls.session[fits]
+def _losses(calls: Calls) -> tuple[Ints, Bools]:
+    """Return the sessions of each pair by number, and which of them lost a turn."""
+    place = (calls.pair << 32) | calls.session
     sessions, index = np.unique(place, return_inverse=True)
-    lost = np.bincount(index, weights=~calls.ok[fits], minlength=sessions.size)
+    lost = np.bincount(index, weights=calls.lost, minlength=sessions.size)
     return sessions, lost > 0

@@ -2,7 +2,6 @@
 only when it is invoked, so that `agentload --help` is instant.
 """
 
-import gc
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -95,11 +94,11 @@ class Verb:
     def run(self) -> Callable[..., None]:
         """Import the verb's function."""
         assert self.function is not None, self.name
-        gc.disable()  # a tenth of an import went into looking for what it hardly ever frees
-        try:
+        # late: help needs no records
+        from agentload.model.record import without_cycle_search
+
+        with without_cycle_search():  # it took a tenth of an import, which hardly ever frees any
             module = import_module(self.module)
-        finally:
-            gc.enable()
         found: Callable[..., None] = getattr(module, self.function)
         return found
 

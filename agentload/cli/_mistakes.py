@@ -5,6 +5,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from importlib import import_module
 from itertools import chain, takewhile
 from typing import Any, Final
 
@@ -31,6 +32,12 @@ _FOREIGN: Final = {
 """Names of options as other load generators have them, and ours."""
 _VERB_WITH: Final = {"--endpoints": "replay", "--profile": "simulate"}
 """The verb that plays the same trace on what this option names."""
+_CATALOGS: Final = {
+    "generate": "agentload.workloads.catalog",
+    "export": "agentload.exporters.catalog",
+    "import": "agentload.importers.catalog",
+}
+"""Where workloads and formats are whose options are NAME=VALUE, by the last word of their verb."""
 _PLACEHOLDERS: Final = {"--profile": "PROFILE", "--endpoints": "URL"}
 
 
@@ -72,8 +79,9 @@ def _option_meant(typed: str, context: Any) -> str | None:  # noqa: ANN401  # as
     value = _value_of(typed)
     parameters = {name: each for each in context.command.params for name in each.opts}
     name = _nearest(typed, parameters) or _part_of(typed, parameters)
-    if name is None and _takes_names(context):
-        return _as_named_value(typed, value, context)
+    verb = context.command_path.split()
+    if name is None and verb[-1] in _CATALOGS:
+        return _as_named_value(typed, value, verb)
     if name is None:
         return _of_another_verb(typed, value, context.command.name)
     if not name.startswith("-"):
@@ -167,28 +175,19 @@ def _as_argument(
     return shlex.join((*verb, *arguments, *chain(*rest)))
 
 
-def _takes_names(context: Any) -> bool:  # noqa: ANN401  # as _example
-    """Return whether a verb takes options of a workload or a format, as NAME=VALUE."""
-    return any("NAME=VALUE" in (each.metavar or "") for each in context.command.params)
-
-
-def _as_named_value(
-    typed: str,
-    value: str,
-    context: Any,  # noqa: ANN401  # as _example
-) -> str | None:
-    """Return the line with an option of a workload or a format as NAME=VALUE.
-
-    None where what it belongs to, which stands first, was not typed.
-    """
-    verb = context.command_path.split()
+def _as_named_value(typed: str, value: str, verb: Sequence[str]) -> str | None:
+    """Return the line with an option of the workload or format that it names as NAME=VALUE."""
     words = sys.argv[len(verb) :]
-    if not value or words[0].startswith("-"):
+    # late: help needs none of them
+    catalog = import_module(_CATALOGS[verb[-1]])
+    named = {word.replace("-", "_") for word in words}
+    plugins = [each for each in catalog.every() if each.name.replace("-", "_") in named]
+    name = _nearest(typed, [option.name for each in plugins for option in each.options])
+    if name is None or not value:
         return None
     at = next(index for index, word in enumerate(words) if word.partition("=")[0] == typed)
-    named = f"{typed.lstrip('-')}={value}"
     end = at + (1 if "=" in words[at] else 2)
-    return shlex.join((*verb, *words[:at], named, *words[end:]))
+    return shlex.join((*verb, *words[:at], f"{name}={value}", *words[end:]))
 
 
 def _read_or_meant(option: str, value: str, verb: str) -> str:

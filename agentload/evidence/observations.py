@@ -7,6 +7,7 @@ integral up to each of them is one cumulative sum, and a mean over a call is a d
 """
 
 from collections.abc import Sequence
+from http import HTTPStatus
 from typing import Final
 
 import numpy as np
@@ -20,7 +21,7 @@ from agentload.model.controls import is_control, original
 from agentload.model.metrics import NOT_OUTCOMES
 
 READ: Final = (
-    "workload", "arm", "leg", "status", "tail", "play", "pair", "machine",
+    "workload", "arm", "leg", "status", "http_status", "tail", "play", "pair", "machine",
     "session", "turn", "restart", "start_s",
     "ttft_ms", "tpot_ms", "turn_ms", "lag_ms", "hit_rate",
     "prompt_tokens", "context_tokens", "cached_tokens", "asked_tokens", "tokens",
@@ -61,6 +62,15 @@ def _waited() -> pl.Expr:
     return pl.when(pl.col("turn") - before[0] == 1).then(waited)
 
 
+def _is_lost() -> pl.Expr:
+    """Return whether a call that was sent ended in an error; a request refused as it is did not."""
+    was_sent = ~pl.col("status").is_in(["ok", "not_sent"])
+    is_refused = (pl.col("status") == "http_error") & (
+        pl.col("http_status") < HTTPStatus.INTERNAL_SERVER_ERROR
+    )
+    return was_sent & ~is_refused.fill_null(value=False)
+
+
 def calls(rows: pl.DataFrame, machines: Sequence[str]) -> Calls:
     """Turn the rows of one workload on one arm into the advisor's columns.
 
@@ -75,6 +85,7 @@ def calls(rows: pl.DataFrame, machines: Sequence[str]) -> Calls:
         turn=_ints(rows, "turn"),
         start_s=_floats(rows, "start_s"),
         ok=rows["status"].eq("ok").to_numpy(),
+        lost=rows.select(_is_lost()).to_series().to_numpy(),
         ttft_ms=_floats(rows, "ttft_ms"),
         tpot_ms=_floats(rows, "tpot_ms"),
         turn_ms=_floats(rows, "turn_ms"),

@@ -198,7 +198,7 @@ bounded AS (
 SELECT p.number AS play, p.number IS NOT NULL AND p.left_out IS NULL AS counts, p.restart,
     p.machine,
     p.start_s + (c.began_ns - p.started_ns) / 1e9 AS start_s, c.pair,
-    c.leg, c.arm, c.workload, s.number AS session, c.turn, c.status, c.tail, c.prime,
+    c.leg, c.arm, c.workload, s.number AS session, c.turn, c.status, c.http_status, c.tail, c.prime,
         r.retry_of IS NULL AS is_last,
     c.began_ns, c.sent_ns, c.first_ns, c.last_ns, c.done_ns, c.ttft_ms, c.tpot_ms, c.turn_ms,
         c.lag_ms,

@@ -227,6 +227,7 @@ class Shell:
     def play(self) -> Iterator[Row]:
         """Yield the rows of the run in the order in which they arise."""
         self._tell(Started(at_ns=0))
+        yield from self._stamped()  # a plan without calls is over by then
         while not self._is_finished:
             with without_cycle_search():
                 self._has_settled = False

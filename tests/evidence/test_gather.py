@@ -65,6 +65,7 @@ def test_a_turn_becomes_one_row_with_its_latencies_in_ms(tmp_path: Path) -> None
         "wait_s": None,
         "tail": 0,
         "turns_left": None,
+        "lost": 0,
         "right": None,
     }
 
@@ -145,6 +146,25 @@ def test_what_was_not_sent_is_a_dropped_turn_and_what_was_cancelled_by_plan_is_n
         [110.0, None],
         [1000, None],
     )
+
+
+def test_a_turn_is_lost_if_it_was_sent_and_its_request_was_not_refused(tmp_path: Path) -> None:
+    ends = {
+        "s1": {"status": "ok"},
+        "s2": NEVER_SENT,
+        "s3": {"status": "reset", "http_status": None},
+        "s4": {"status": "http_error", "http_status": 400},  # longer than the server takes
+        "s5": {"status": "http_error", "http_status": 500},
+        "s6": {"status": "busy", "http_status": 503},
+    }
+    rows = [
+        block("bf16", 0, 0),
+        *(call("bf16", 0, at, name, **end) for at, (name, end) in enumerate(ends.items(), 1)),
+        *OTHER,
+    ]
+    found = calls(evidence(tmp_path, rows))
+    assert found.lost is not None
+    assert found.lost.tolist() == [False, False, True, False, True, True]
 
 
 def test_turns_that_failed_alike_on_every_arm_are_told(tmp_path: Path) -> None:

@@ -69,6 +69,11 @@ def calls(made: Plan, seed: int = 1) -> list[CallRow]:
     return [row for row in Shell(made, ARMS, seed=seed).play() if isinstance(row, CallRow)]
 
 
+def test_blocks_without_a_call_are_rows_too() -> None:
+    rows = list(Shell(planned(arms=("bf16", "fp8"), pairs=2), ARMS, seed=1).play())
+    assert len([row for row in rows if isinstance(row, BlockRow)]) == 4
+
+
 def test_every_call_of_every_pair_is_a_row_with_its_stamps() -> None:
     made = planned(
         talk("a", (1000, 20), (200, 10)),

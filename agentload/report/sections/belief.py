@@ -268,8 +268,8 @@ def _gates(view: View) -> Iterator[Check]:
         more = f" (and {say.plural(len(others), 'more time')})" if others else ""
         where = labels.where(one) or "all arms"
         message = view.typeset(one.message)
-        # A drift spoils nothing: what is compared in pairs is as well known as without it.
-        cap: Certainty = "open" if one.spoils else "likely"
+        # A check that spoils nothing, as a drift that pairs cancel, leaves all as well known.
+        cap: Certainty = "open" if any(each.spoils for each in (one, *others)) else "likely"
         yield objection(f"failed validity check on {where}: {message}{more}", cap)
     if gates and not failed:
         text = f"{passed} of {len(gates)} validity checks passed, none failed"

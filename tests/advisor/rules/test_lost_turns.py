@@ -9,22 +9,18 @@ from advisor.decide import decide
 from advisor.evidence import Calls, Evidence
 from advisor.policy import Policy
 from advisor.rules import lost_turns
-from tests.advisor.cases import FP8, compared
+from tests.advisor.cases import compared
 from tests.advisor.rules.asking import QUIET, findings
 
-EVIDENCE = compared(effect=-0.2, noise=QUIET, items=1500)
-SESSIONS = 96
 
-
-def losing(evidence: Evidence, arm: str, sessions: int, **changes: object) -> Evidence:
+def losing(evidence: Evidence, arm: str, sessions: int) -> Evidence:
     """Let an arm lose the last turn of the first sessions."""
 
     def of(calls: Calls) -> Calls:
         ends = calls.turn == calls.turn.max()
         first = np.unique(calls.session)[:sessions]
         lost = ends & np.isin(calls.session, first)
-        # a test names the field
-        return replace(calls, ok=~lost, **changes)  # type: ignore[arg-type]
+        return replace(calls, ok=~lost, lost=lost)
 
     return replace(
         evidence,
@@ -33,6 +29,9 @@ def losing(evidence: Evidence, arm: str, sessions: int, **changes: object) -> Ev
             for each in evidence.observations
         ),
     )
+
+
+EVIDENCE = losing(losing(compared(effect=-0.2, noise=QUIET, items=1500), "bf16", 0), "fp8", 0)
 
 
 def test_an_arm_that_loses_turns_in_more_sessions_is_tested_further() -> None:
@@ -55,15 +54,22 @@ def test_losses_that_may_be_chance_or_are_the_references_say_nothing(
 
 
 def test_losses_in_fewer_than_one_session_of_two_hundred_are_no_reason_to_wait() -> None:
-    many = compared(effect=-0.2, noise=QUIET, items=0, pairs=600)
+    many = losing(compared(effect=-0.2, noise=QUIET, items=0, pairs=600), "bf16", 0)
     assert findings(lost_turns, losing(many, "fp8", 17)) == []  # p is 8e-6
     assert findings(lost_turns, losing(many, "fp8", 18)) != []
 
 
-def test_refused_contexts_are_no_errors() -> None:
-    long = np.full(SESSIONS * 5, 40_000.0)
-    evidence = losing(EVIDENCE, "fp8", 8, prompt_tokens=long)
+def test_turns_that_end_otherwise_than_well_and_were_not_lost_are_no_errors() -> None:
+    evidence = losing(EVIDENCE, "fp8", 8)
     assert findings(lost_turns, evidence) != []
-    short = replace(FP8, max_model_len=32_768)
-    arms = tuple(short if each.name == "fp8" else each for each in evidence.arms)
-    assert findings(lost_turns, replace(evidence, arms=arms)) == []
+    for unknown in (True, False):
+        observations = tuple(
+            replace(
+                each,
+                calls=None
+                if each.calls is None
+                else replace(each.calls, lost=None if unknown else each.calls.lost & False),
+            )
+            for each in evidence.observations
+        )
+        assert findings(lost_turns, replace(evidence, observations=observations)) == []
