@@ -185,7 +185,7 @@ class _Play:
 def _growing_sessions(
     intake: Intake, lengths: list[int], answers: Iterator[int], share: float, play: _Play
 ) -> Iterator[Session]:
-    """CallGroup calls into sessions with growing contexts, as long
+    """Group calls into sessions with growing contexts, as long
     as the hit rate requires: what a call repeats is a hit.
     """
     turns = _turns(lengths, share)

@@ -289,14 +289,14 @@ def _feed_forward(text: Config, hidden: int) -> int | None:
     matrices = GATED if is_gated else PLAIN
     size = text.get("intermediate_size")
     total, active = _routed(text)
-    seen = 1
+    experts = 1
     if total is not None and active is not None:
         # A lower bound: dense first layers and shared experts
         # would add to it, and a floor must not be too high.
-        seen = active
+        experts = active
         narrow = text.get("moe_intermediate_size")
         size = narrow if isinstance(narrow, int) else size
-    return matrices * hidden * size * seen if isinstance(size, int) else None
+    return matrices * hidden * size * experts if isinstance(size, int) else None
 
 
 def shape_of(text: str, *, max_len: int, weight_gib: float | None = None) -> ModelShape:

@@ -37,7 +37,9 @@ def open_locked(path: Path) -> int | None:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except BaseException as error:  # a network file system may offer no locks
         os.close(fd)
-        return None
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
     return fd

@@ -146,7 +146,8 @@ def _check_own(verb: str, form: Form, given: Typed) -> None:
         raise UsageError(f"{flag.option} does nothing with {form.switch}")
     meant = readable_option(flag, given[flag.name])
     value = meant.removeprefix(flag.option).strip()
-    also = _TIMED.get(flag.name, "").format(value)
+    minutes = value if value[-1:].isalpha() else f"{value}m"
+    also = _TIMED.get(flag.name, "").format(minutes)
     raise UsageError(
         f"{flag.option} does nothing without {other.switch}",
         hint=f"{_usual(verb, other.switch)} {meant}{also}",
@@ -180,7 +181,7 @@ def _check_needed(verb: str, taken: Form, flag: Flag, given: Typed) -> None:
     )
 
 
-_TIMED: Final = {"minutes": "; for a run of that length: --duration {}m"}
+_TIMED: Final = {"minutes": "; for a run of that length: --duration {}"}
 """What else an option may have been meant for, by its name."""
 _USUAL: Final = {
     "rate": "2",

@@ -93,6 +93,11 @@ OTHERS = [  # the whole line, and what the hint says
         "simulate rag --profile gpt-oss-20b-h100 --minutes 2",
         "--find max-concurrency --minutes 2; for a run of that length: --duration 2m",
     ),
+    (
+        "simulate rag --profile gpt-oss-20b-h100 --minutes 1h",
+        "--find max-concurrency --minutes 1h; for a run of that length: --duration 1h",
+    ),
+    ("simulate rag --profile gpt-oss-20b-h100 --minutes 0", "--duration 15m"),
     (f"{DECIDE} --budget 45", "--budget 45m"),
     ("ui --port 99999", "--port 65535"),
     ("endpoints check 127.0.0.1:9", "http://127.0.0.1:9/v1"),

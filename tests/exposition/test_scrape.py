@@ -222,3 +222,12 @@ def test_a_bucket_whose_bound_is_no_number_of_tokens_is_none(bound: str) -> None
     buckets = f'{name}{{le="1"}} 1\n{name}{{le="+Inf"}} 2\n{name[:-6]}sum 9\n{name[:-6]}count 2\n'
     assert parse(buckets).histogram("prompt_tokens") is not None
     assert parse(f'{buckets}{name}{{le="{bound}"}} 2\n') == parse(buckets)
+
+
+def test_a_server_is_as_young_as_its_youngest_replica_and_as_full_as_its_fullest() -> None:
+    replicas = [
+        Scrape(values={"process_start_s": start, "kv_usage": usage, "running": 2.0})
+        for start, usage in ((100.0, 0.9), (300.0, 0.2), (200.0, 0.4))
+    ]
+    found = of_replicas(replicas)
+    assert found.values == {"kv_usage": 0.9, "process_start_s": 300.0, "running": 6.0}

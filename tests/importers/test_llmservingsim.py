@@ -107,3 +107,12 @@ def test_a_line_that_is_none_is_named(tmp_path: Path, line: dict[str, int], what
     with pytest.raises(TraceError) as caught:
         imported(tmp_path, {"w.jsonl": FLAT + jsonl(line)})
     assert caught.value.message == f"{tmp_path / 'w.jsonl'}:4: {what}"
+
+
+def test_a_session_that_the_log_names_never_meets_one_that_is_named_here(tmp_path: Path) -> None:
+    call = {"input_toks": 10, "output_toks": 7}
+    for name in ("0", "1", "2"):
+        named = {"session_id": name, "arrival_time_ns": 0, "sub_requests": [call]}
+        lines = jsonl({**call, "arrival_time_ns": 0}, named)
+        sessions, _ = imported(tmp_path, {"w.jsonl": lines})
+        assert len(sessions) == 2

@@ -10,7 +10,8 @@ from agentload.matrix import child
 from agentload.matrix.child import Stops
 from agentload.matrix.described import MatrixFolder
 from agentload.matrix.parts import lay_out, traces_of, write_arms
-from agentload.matrix.past import changes, hold, progress_of
+from agentload.matrix.past import changes, end_of, hold, progress_of
+from agentload.matrix.steps import MatrixStep
 from agentload.run.place import StudyPlace
 from agentload.study.kinds import Probe
 from agentload.study.parts import Live
@@ -52,6 +53,15 @@ def test_a_verb_that_outlives_its_matrix_keeps_others_out_of_the_folder(
     verb.join(10)
     with hold(tmp_path):
         pass
+
+
+def test_a_step_that_became_a_report_or_was_one_is_carried_out_again() -> None:
+    study = Probe(servers=Live(endpoints="e"))
+    probed = MatrixStep(model="m", name="x", kind="replay", arms=(), study=study)
+    reported = MatrixStep(model="m", name="x", kind="report", arms=(), study=None)
+    for step, other in ((probed, reported), (reported, probed)):
+        end = end_of(step)
+        assert (end.has_finished(step), end.has_finished(other)) == (True, False)
 
 
 def changed(text: str, edited: str, folder: Path) -> tuple[str, ...]:

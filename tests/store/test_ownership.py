@@ -1,5 +1,7 @@
 """In a folder of all users, such as /tmp, what another one laid out is not written into."""
 
+import errno
+import fcntl
 import os
 import stat
 from collections.abc import Callable
@@ -10,6 +12,7 @@ import pytest
 from agentload.errors import StoreError
 from agentload.store.database import writing
 from agentload.store.journal import Writer
+from agentload.store.ownership import open_locked
 from agentload.store.places import journal_folder
 from agentload.watch.ledger import lock
 
@@ -78,3 +81,27 @@ def test_a_folder_of_our_own_or_one_that_is_shared_on_purpose_may_hold_what_othe
         write_journal(shared / "x.duckdb")
     shared.chmod(0o777)
     write_journal(shared / "x.duckdb")
+
+
+def descriptors() -> int:
+    """Return how many files this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_file_without_our_lock_is_left_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lock"
+    held = open_locked(path)
+    assert held is not None
+    before = descriptors()
+    assert open_locked(path) is None
+    os.close(held)
+
+    def without_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", without_locks)
+    with pytest.raises(OSError, match="no locks"):
+        open_locked(path)
+    assert descriptors() == before - 1

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,3 +62,35 @@ def test_a_specification_draws_only_columns_that_its_table_has(chart: Chart) -> 
     assert fields(specification) <= set(table[0])
     assert {len(row) for row in table} == {len(table[0])}
     assert specification["$schema"].endswith("/v5.json")
+
+
+ODD = "'FP8' \"skip\" \\ {{ 1 }} {% x %}\n</script> \u2028 é"
+
+
+@pytest.mark.parametrize(
+    ("chart", "labels"),
+    [
+        (
+            replace(PLOT, x=replace(PLOT.x, label=ODD), y=replace(PLOT.y, label=ODD)),
+            lambda found: [found["layer"][0]["encoding"][axis]["title"] for axis in "xy"],
+        ),
+        (
+            replace(MAP, x_label=ODD, y_label=ODD, columns=(ODD, "128k"), rows=(ODD, "100%")),
+            lambda found: [
+                text
+                for axis in "xy"
+                for text in (found["encoding"][axis]["title"], found["encoding"][axis]["sort"][0])
+            ],
+        ),
+        (
+            replace(LANES, x=replace(LANES.x, label=ODD)),
+            lambda found: [found["encoding"]["x"]["title"]],
+        ),
+    ],
+    ids=["plot", "map", "lanes"],
+)
+def test_a_specification_says_titles_and_labels_as_they_are(
+    chart: Chart, labels: Callable[[Any], list[str]]
+) -> None:
+    found = json.loads(data.whole(replace(chart, title=ODD, caption=ODD)))
+    assert {found["title"], found["description"], *labels(found)} == {ODD}
