@@ -39,7 +39,7 @@ from agentload.layout.traces import sweep
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.profile import ArmProfile
 from agentload.run.servers import arms_of
-from agentload.run.simulate import Simulation, quiet, store
+from agentload.run.simulate import Simulation, store, without_noise
 from agentload.store.database import reading
 from agentload.study.kinds import Replay
 from agentload.study.parts import Load, TraceRef, Virtual
@@ -170,7 +170,7 @@ class Product:
             load=STUDIED,
         )
         database = self._folder / f"{run}.duckdb"
-        played = quiet(arms) if seed is None else {arm.name: arm for arm in arms}
+        played = without_noise(arms) if seed is None else {arm.name: arm for arm in arms}
         store(
             Simulation(
                 study=study, plan=made, arms=played, trace_hash=CONTEXT_SWEEP, database=database

@@ -95,7 +95,7 @@ async def agentload(url: str, load: Load) -> Run:
             leg=1,
             seed=0,
             targets=partial(tuple, [Target(arm="a", url=url)]),
-            speech={"a": RequestStyle(model="truth")},
+            styles={"a": RequestStyle(model="truth")},
             trace_seed=0,
             block=64,
             tokenizer=WORD_TOKENS,

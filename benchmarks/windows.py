@@ -33,7 +33,7 @@ import agentload
 from agentload.kvmath.pool import pool_of
 from agentload.layout.nominal import nominal_calls
 from agentload.layout.steady import steady
-from agentload.layout.windows import fitting, held_tokens, windows
+from agentload.layout.windows import held_tokens, windows, windows_played
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
 from agentload.run.files import read_traces
@@ -93,7 +93,7 @@ class Case:
     @property
     def windows(self) -> int:
         """Return how many windows the pairs have, before one is played twice."""
-        return fitting(steady(self.trace, self.load.planned()), PAIRS)
+        return windows_played(steady(self.trace, self.load.planned()), PAIRS)
 
     @property
     def has_room(self) -> bool:

@@ -139,7 +139,7 @@ async def live(made: Plan, journals: tuple[Path, ...]) -> list[CallRow]:
             leg=1,
             seed=0,
             targets=partial(tuple, [Target(arm=name, url=url) for name, url in urls.items()]),
-            speech={name: RequestStyle(model=arm.model.name) for name, arm in ARMS.items()},
+            styles={name: RequestStyle(model=arm.model.name) for name, arm in ARMS.items()},
             trace_seed=SEED,
             block=made.header.block,
             tokenizer=WORD_TOKENS,

@@ -9,7 +9,7 @@ import typer
 from agentload.cli._named import setting
 from agentload.cli._options import Policy, Profile
 from agentload.ui.guard import is_loopback
-from agentload.ui.server import Addresses, SiteOptions, check
+from agentload.ui.server import Addresses, SiteOptions, check_options
 from agentload.ui.server import run as serve
 
 USUAL: Final = (Path("agentload.duckdb"), Path("watch.duckdb"))
@@ -22,6 +22,7 @@ def ui(
     ] = None,
     *,
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = 8750,
+    # A text in Annotated is the option's help (`_lazy._option`).
     host: Annotated[
         str, "Address to listen on; one beyond this machine needs --allow-host."
     ] = "127.0.0.1",
@@ -40,9 +41,10 @@ def ui(
 ) -> None:
     """Show runs, decisions, comparisons and jobs in a browser, and what is running while it runs.
 
-    The pages are read-only, ask nothing of the network and answer to this
-    machine alone. They do not disturb a run: the database is opened for an
-    instant, progress comes from the journals. Ctrl-C ends.
+    The pages are read-only, load nothing from other hosts and, unless --host
+    and --allow-host say otherwise, answer only this machine. They do not
+    disturb a run: the database is opened for an instant, progress comes from
+    the journals. Ctrl-C ends.
 
     For example:
 
@@ -50,15 +52,17 @@ def ui(
 
         agentload ui agentload.duckdb /var/lib/agentload/watch.duckdb --port 9000
     """
+    existing = [each for each in USUAL if each.exists()]
+    databases = database or existing or USUAL[:1]
     options = SiteOptions(
-        databases=tuple(database or [each for each in USUAL if each.exists()] or USUAL[:1]),
+        databases=tuple(databases),
         host=host,
         port=port,
         names=tuple(allow_host or ()),
-        setting=setting(policy),
+        setting=setting(policy),  # for the reports within the pages, as is the profile
         profile=profile,
     )
-    check(options)
+    check_options(options)
     if not is_loopback(host):
         print(
             f"warning: everyone who reaches {host} can read the pages; they have no password",

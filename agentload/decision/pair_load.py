@@ -14,7 +14,7 @@ from advisor.evidence import POOL_HOLDS
 from agentload.decision.look import PAIRS
 from agentload.errors import UsageError
 from agentload.layout.steady import Steady
-from agentload.layout.windows import fitting, held_tokens, longest_priming_s
+from agentload.layout.windows import held_tokens, longest_priming_s, windows_played
 from agentload.run.arms import read_arms
 from agentload.study.kinds import Decide
 from agentload.study.parts import Load
@@ -93,7 +93,7 @@ def windows_of(stock: Steady) -> int:
 
     As many as the trace has time for, and a last look may play.
     """
-    return fitting(stock, PAIRS[-1])
+    return windows_played(stock, PAIRS[-1])
 
 
 def _fitting(load: Load, stock: Steady, into: Surroundings) -> int:

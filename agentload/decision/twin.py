@@ -23,7 +23,7 @@ from agentload.model.plan import ClosedLoop, Load, Plan
 from agentload.model.rows import BlockRow, CallRow
 from agentload.run import door
 from agentload.run.past import added_pairs, added_plan
-from agentload.run.simulate import quiet
+from agentload.run.simulate import without_noise
 from agentload.store.loader import keep
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Virtual
@@ -128,7 +128,7 @@ class Twins:
 
     def _simulate(self, made: Plan, servers: Virtual) -> float:
         chosen = self.means.servers.profiles
-        arms = {arm.name: arm for arm in chosen} if servers.noise else quiet(chosen)
+        arms = {arm.name: arm for arm in chosen} if servers.noise else without_noise(chosen)
         rows = [
             row
             for row in Shell(made, arms, seed=made.seed, leg=LEG).play()

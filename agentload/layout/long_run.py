@@ -12,7 +12,7 @@ from typing import Final
 from agentload.errors import UsageError
 from agentload.layout.cost import fill_s
 from agentload.layout.steady import steady
-from agentload.layout.windows import Laid, slots, windows
+from agentload.layout.windows import Laid, windows, windows_a_pair
 from agentload.model.plan import ClosedLoop, Load, Recorded
 from agentload.model.trace import Trace
 
@@ -84,7 +84,7 @@ def _lasting(
 ) -> Laid:
     budget = replace(load.budget, seconds=lasts_s)
     stock = steady(trace, replace(load, budget=budget))
-    return windows(stock, number=slots(stock) * began, pairs=pairs, seed=seed)
+    return windows(stock, number=windows_a_pair(stock) * began, pairs=pairs, seed=seed)
 
 
 def _enough(filled_s: Iterable[float]) -> float:

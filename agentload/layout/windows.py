@@ -28,11 +28,13 @@ from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Recorded
 from agentload.model.trace import PRIME, Segment, Session, Turn, total_tokens
 
 GOLDEN: Final = (math.sqrt(5) - 1) / 2
-"""Golden ratio: steps of this share of a circle keep any number of points apart."""
+"""Golden ratio: its multiples modulo 1 stay spread, however many there are."""
 FASTER: Final = 4.0
 """Speed, in multiples of the nominal one, at which sessions must still not run out."""
 BEYOND_S: Final = 120.0
-"""How long a window's load stays on at most, until the last call that counts has ended."""
+"""How long past its end a window's load stays on at most,
+for calls that count and are still under way.
+"""
 WINDOW_S: Final = 75.0
 """Duration that a replay of windows is given where it names no end."""
 USER: Final = (Segment(role="user", tokens=8, key="prefix"),)
@@ -47,7 +49,7 @@ class Laid:
     load: Load
 
 
-def room(stock: Steady) -> int:
+def most_windows(stock: Steady) -> int:
     """Return for how many windows of the load's duration the trace has time.
 
     Each window needs a stretch of its own.
@@ -55,7 +57,7 @@ def room(stock: Steady) -> int:
     return max(1, math.floor(stock.line.seconds / stock.window_s))
 
 
-def slots(stock: Steady) -> int:
+def windows_a_pair(stock: Steady) -> int:
     """Return how many windows a pair has: one per session kept going, else one."""
     arrivals = stock.load.arrivals
     if isinstance(arrivals, ClosedLoop):
@@ -63,10 +65,10 @@ def slots(stock: Steady) -> int:
     return 1
 
 
-def fitting(stock: Steady, pairs: int) -> int:
+def windows_played(stock: Steady, pairs: int) -> int:
     """Return how many windows *pairs* pairs play, as far as the trace has time for them."""
-    a_pair = slots(stock)
-    most = room(stock) // a_pair
+    a_pair = windows_a_pair(stock)
+    most = most_windows(stock) // a_pair
     return a_pair * max(1, min(pairs, most))
 
 
@@ -75,8 +77,8 @@ def check_room(stock: Steady, number: int) -> None:
 
     A pair needs a window for each session that is kept going.
     """
-    least = slots(stock)
-    with_time = room(stock)
+    least = windows_a_pair(stock)
+    with_time = most_windows(stock)
     most = max(least, with_time)
     if number < least:
         raise PlanError(
@@ -94,28 +96,31 @@ def check_room(stock: Steady, number: int) -> None:
 def windows(stock: Steady, *, number: int, pairs: int, seed: int) -> Laid:
     """Lay out a block of windows for each pair.
 
-    After all of the *number* windows were played, others between them follow.
+    Later pairs start between the instants of the first *number* windows.
     In a closed loop a pair has a window for each session that
     is kept going; under any other load it has one window.
     """
-    layouts = max(1, number // slots(stock))
+    pairs_a_cycle = max(1, number // windows_a_pair(stock))
     drawn = [
-        _BlockOfWindows(stock=stock, instant=_instant(pair, layouts, seed), pair=pair, seed=seed)
+        _BlockOfWindows(
+            stock=stock, instant=_instant(pair, pairs_a_cycle, seed), pair=pair, seed=seed
+        )
         for pair in range(pairs)
     ]
     blocks = tuple(Block(index=each.pair, sessions=each, is_window=True) for each in drawn)
     return Laid(blocks=blocks, load=_playable(stock.load))
 
 
-def _instant(pair: int, layouts: int, seed: int) -> float:
+def _instant(pair: int, pairs_a_cycle: int, seed: int) -> float:
     """Return where in each step a pair's points lie, as a share of the step.
 
-    *layouts* pairs together divide each step evenly, in an order in which the
+    *pairs_a_cycle* pairs together divide each step evenly, in an order in which the
     first few already spread over it; the points of later pairs lie between theirs.
     """
-    order = sorted(range(layouts), key=lambda place: place * GOLDEN % 1.0)
-    start = (rng_of(seed, "windows").random() + pair // layouts * GOLDEN) % 1.0
-    return (order.index(pair % layouts) + start) / layouts
+    order = sorted(range(pairs_a_cycle), key=lambda place: place * GOLDEN % 1.0)
+    rank = order.index(pair % pairs_a_cycle)
+    start = (rng_of(seed, "windows").random() + pair // pairs_a_cycle * GOLDEN) % 1.0
+    return (rank + start) / pairs_a_cycle
 
 
 def _playable(load: Load) -> Load:
@@ -146,12 +151,15 @@ class _BlockOfWindows:
     def __iter__(self) -> Iterator[Session]:
         first = self._first
         yield from first.sessions
-        copies = Counter(first.copies)
+        copies = Counter(first.copies)  # a copy: `fresh` counts in it
         for place, start_s in islice(self._followers(), first.followers, None):
             yield from _starting(self.stock.fresh(place, copies), start_s)
 
     def telling(self) -> Iterable[Session]:
-        """Return sessions with every priming call and quoted answer; followers prime none."""
+        """Return the sessions to look through before the block starts (`Foretelling`).
+
+        All where a call quotes an answer, else those laid out at once, as only these prime.
+        """
         if self.stock.quotes:
             return self
         return self._first.sessions
@@ -210,6 +218,7 @@ def _soon(
 
 
 def _starting(family: Sequence[Session], start_s: float) -> list[Session]:
+    # Sessions without start_s are spawned by another of the family.
     return [each if each.start_s is None else replace(each, start_s=start_s) for each in family]
 
 
@@ -242,8 +251,8 @@ def _alive(stock: Steady, instant: float) -> Iterator[tuple[int, float]]:
                 yield stock.at((slot + instant) / sessions * stock.line.seconds)
         case OpenLoop(rate_per_s=rate):
             step_s = len(stock.families) / rate
-            alive = max(0, math.ceil(stock.line.seconds / step_s - instant))
-            for number in range(alive):
+            how_many = max(0, math.ceil(stock.line.seconds / step_s - instant))
+            for number in range(how_many):
                 yield stock.at((number + instant) * step_s)
         case Recorded():
             at_s = stock.line.at(instant * stock.line.seconds)
@@ -307,10 +316,10 @@ def _enough(stock: Steady, seconds: float, seed: int, pair: int) -> Iterator[int
 
 
 def sessions_of_hours(stock: Steady) -> float | None:
-    """Return how many sessions over hours give as much load as those of windows.
+    """Return how many sessions, going for hours, load a server as much as those of windows.
 
-    A window starts in a wait with the call after it, and is over before a longer wait is: its
-    sessions are at work more often. None where no fixed number of sessions is kept going.
+    Windows skip most of a long wait, so theirs are busier and the result is larger. None where no
+    fixed number of sessions is kept going.
     """
     match stock.load.arrivals:
         case ClosedLoop(sessions=sessions):
@@ -346,7 +355,7 @@ def _in_most_blocks(
 ) -> float:
     """Return what the primed sessions of a block measure, in nineteen of twenty blocks."""
     found = sorted(measure(_primed(stock, _instant(pair, PROBED, seed))) for pair in range(PROBED))
-    return found[-2]  # nineteen of PROBED are no larger
+    return found[PROBED * 19 // 20 - 1]
 
 
 def _primed(stock: Steady, instant: float) -> list[Session]:

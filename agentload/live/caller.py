@@ -135,7 +135,10 @@ class PromptCaller:
         return self._wire.lead_ns
 
     def prepare(self, command: Prepare) -> None:
-        """Have a prompt rendered soon, after the calls that are due; `cook` must be running."""
+        """Have a prompt rendered soon, after the calls that are due.
+
+        `render_ordered` must be running.
+        """
         self._orders.setdefault((command.arm, command.call.session), []).append(command)
         self._ordered.set()
 
@@ -198,7 +201,7 @@ class PromptCaller:
         """Return what went wrong with stamps and clocks so far."""
         return self._wire.facts()
 
-    async def cook(self) -> None:
+    async def render_ordered(self) -> None:
         """Render the prompts ordered by `prepare`, one at a time, until cancelled.
 
         Connections for them are opened at the same time.

@@ -29,8 +29,8 @@ from agentload.prompts.tokenizer import Tokenizer
 from agentload.store.places import RAW
 
 RENEW_S: Final = 300.0  # tokens that expire usually live for an hour
-# Container objects left alive before a collection: with a million, there are
-# cycles after all, or the load needs that many.
+# Collect only after a million new container objects: so many mean cycles after
+# all, or a very large load.
 RARELY: Final = 1_000_000
 
 
@@ -41,16 +41,20 @@ class Called:
     outcome: Outcome
     row: CallRow
     chunks: int
-    """Number of stamps written down; those of a call in another process stay there."""
+    """Number of chunk stamps in this process's journal; a worker keeps its own."""
 
 
 class Recorder:
-    """Make calls with sockets and a journal of this process."""
+    """The `live.runner.Caller` whose sockets and journal are in this process.
+
+    The other one is `WorkerPool`.
+    """
 
     def __init__(
         self, caller: PromptCaller, *, run_id: str, leg: int, write: Callable[[Row], None]
     ) -> None:
         self.lead_ns = caller.lead_ns
+        """How long before its instant a call comes."""
         self._caller = caller
         self._run_id = run_id
         self._leg = leg
@@ -109,9 +113,10 @@ class Job:
 
     TLS keys cannot be sent to another process.
     """
-    speech: Mapping[str, RequestStyle]
+    styles: Mapping[str, RequestStyle]
     trace_seed: int
     block: int
+    """Tokens of a prompt block."""
     tokenizer: Tokenizer
     raw: Raw | None = None
     renews_keys: bool = False
@@ -120,7 +125,7 @@ class Job:
 
 @asynccontextmanager
 async def station(job: Job, write: Callable[[Row], None]) -> AsyncIterator[Recorder]:
-    """Give a caller whose sockets are in this process."""
+    """Give a Recorder, whose sockets are in this process."""
     renderer = Renderer(seed=job.trace_seed, block=job.block, tokenizer=job.tokenizer)
     async with AsyncExitStack() as stack:
         raw = None
@@ -130,8 +135,11 @@ async def station(job: Job, write: Callable[[Row], None]) -> AsyncIterator[Recor
             raw = stack.enter_context(RawLog(path, which=job.raw.which))
         wire = await stack.enter_async_context(Wire(job.targets(), raw=raw))
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        caller = PromptCaller(wire, job.speech, renderer, seed=job.seed)
-        beside = [tasks.create_task(caller.cook()), tasks.create_task(_callbacks_heard())]
+        caller = PromptCaller(wire, job.styles, renderer, seed=job.seed)
+        beside = [
+            tasks.create_task(caller.render_ordered()),
+            tasks.create_task(_raise_callback_errors()),
+        ]
         if job.renews_keys:
             beside.append(tasks.create_task(_renewed(wire, job)))
         yield Recorder(caller, run_id=job.run_id, leg=job.leg, write=write)
@@ -139,7 +147,7 @@ async def station(job: Job, write: Callable[[Row], None]) -> AsyncIterator[Recor
             task.cancel()
 
 
-async def _callbacks_heard() -> None:
+async def _raise_callback_errors() -> None:
     """Raise the first exception of a callback of the loop.
 
     A callback has no caller to raise to, and a reader that failed once would fail for ever.

@@ -114,7 +114,7 @@ def known_settings() -> frozenset[str]:
     return frozenset(line for line in listed.splitlines() if not line.startswith("#"))
 
 
-def check(given: Settings, where: str) -> dict[str, object]:
+def check_settings(given: Settings, where: str) -> dict[str, object]:
     """Return settings by their dashed names; raise UsageError for one that vLLM lacks."""
     found = {}
     for name, value in given.items():
@@ -180,7 +180,7 @@ def gpus(given: Settings) -> int:
 
 def grid(values: Settings, where: str) -> Iterator[tuple[str, dict[str, object]]]:
     """Yield each combination of settings with its name."""
-    lists = check(values, where)
+    lists = check_settings(values, where)
     for name, several in lists.items():
         if not isinstance(several, list | tuple) or not several:
             raise UsageError(f"{where}.{name} must be a list of values", hint=f"{name}: [64, 256]")

@@ -21,7 +21,7 @@ NOBODY: Final = "nobody"
 MIX: Final = "mix"
 """Name of a workload that means all of them at once."""
 PAIRS: Final = 3
-SHOWN: Final = "agentload matrix --preset mini-lab prints a complete one"
+EXAMPLE_HINT: Final = "agentload matrix --preset mini-lab prints a complete one"
 _OLD_LOAD: Final = {
     "sessions": "sessions",
     "waits": "wait_cap_s",
@@ -63,7 +63,7 @@ def measure(said: Mapping[str, Any], at: str, *, workloads: tuple[str, ...]) -> 
     parts = {name: given.pop(name, None) for name in _OWN}
     has_control = given.pop("aa", False)
     if not isinstance(has_control, bool):
-        raise UsageError(f"{at}: 'aa' is true or false", hint=SHOWN)
+        raise UsageError(f"{at}: 'aa' is true or false", hint=EXAMPLE_HINT)
     replay = _replay(given, at)
     servers = msgspec.structs.replace(cast(Live, replay.servers), restarts=None)
     search = _part(parts, "concurrency", at)
@@ -117,7 +117,9 @@ def _part(parts: Mapping[str, object], name: str, at: str) -> dict[str, Any] | N
         return None
     given = {"contexts": said} if name == "contexts" and isinstance(said, str | int) else said
     if not isinstance(given, dict):
-        raise UsageError(f"{at}.{name}: expected a mapping, got {type(said).__name__}", hint=SHOWN)
+        raise UsageError(
+            f"{at}.{name}: expected a mapping, got {type(said).__name__}", hint=EXAMPLE_HINT
+        )
     _check(given, f"{at}.{name}")
     return {_OLD[name].get(field, field): value for field, value in given.items()}
 
@@ -146,4 +148,4 @@ def _study(fields: Mapping[str, Any], kind: type[P], at: str) -> P:
     try:
         return cast(P, study(fields, kind, at=at))
     except UsageError as error:
-        raise UsageError(error.message, hint=error.hint or SHOWN) from error
+        raise UsageError(error.message, hint=error.hint or EXAMPLE_HINT) from error

@@ -15,7 +15,7 @@ from agentload.endpoints.keys import holds_key, keys_in_environment
 from agentload.endpoints.read import EMULATED
 from agentload.endpoints.values import FIELDS, value_of
 from agentload.errors import AgentloadError, UsageError, nearest
-from agentload.matrix import arms
+from agentload.matrix.arms import check_settings, grid
 from agentload.matrix.described import (
     Config,
     Matrix,
@@ -25,14 +25,17 @@ from agentload.matrix.described import (
     MatrixWorkload,
     Settings,
 )
-from agentload.matrix.measure import MIX, SHOWN, measure
-from agentload.model.kv import USUAL, WELL_KNOWN
+from agentload.matrix.measure import EXAMPLE_HINT, MIX, measure
+from agentload.model.kv import USUAL, WELL_KNOWN, Recipe
 from agentload.verdict.policy import parse as parse_policy
 from agentload.workloads import catalog
 
 
 class File(MatrixEntry, frozen=True):
-    """Hold a matrix file's keys as typed, before names and settings are checked."""
+    """Hold a matrix file's keys as typed, before names and settings are checked.
+
+    Unknown keys are refused (`MatrixEntry`).
+    """
 
     models: dict[str, str | MatrixModel]
     workloads: dict[str, str | MatrixWorkload]
@@ -45,14 +48,9 @@ class File(MatrixEntry, frozen=True):
 
 
 def _config(
-    name: str, base: str | None, given: Settings, *, only: tuple[str, ...] = (), where: str
+    name: str, recipe: Recipe | None, given: Settings, *, only: tuple[str, ...] = ()
 ) -> Config:
-    """Return a configuration: its base, or the well-known one of its name, plus its settings."""
-    if base and base not in WELL_KNOWN:
-        raise UsageError(
-            f"{where}: no well-known configuration '{base}'", hint=nearest(base, WELL_KNOWN)
-        )
-    recipe = WELL_KNOWN.get(name if base is None else base)
+    """Return a configuration: its recipe, if any, plus its settings."""
     if recipe is None:
         return Config(name=name, settings=given, only=only)
     flags = zip(recipe.flags[::2], recipe.flags[1::2], strict=True)
@@ -65,6 +63,17 @@ def _config(
     )
 
 
+def _recipe(base: object, where: str) -> Recipe:
+    """Return the well-known configuration that *base* names."""
+    if not isinstance(base, str):
+        raise UsageError(f"{where}.base must be the name of one configuration", hint="base: fp8")
+    if base not in WELL_KNOWN:
+        raise UsageError(
+            f"{where}: no well-known configuration '{base}'", hint=nearest(base, WELL_KNOWN)
+        )
+    return WELL_KNOWN[base]
+
+
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
 DEFAULT_CONFIGS: Final = [recipe.arm for recipe in USUAL]
 
@@ -72,7 +81,10 @@ DEFAULT_CONFIGS: Final = [recipe.arm for recipe in USUAL]
 def read_matrix(path: Path) -> Matrix:
     """Read a matrix file. Raises UsageError, which names the wrong key."""
     text = documents.text(
-        path, raises=UsageError, missing=f"agentload matrix --preset mini-lab > {path}", hint=SHOWN
+        path,
+        raises=UsageError,
+        missing=f"agentload matrix --preset mini-lab > {path}",
+        hint=EXAMPLE_HINT,
     )
     return parse(text, at=str(path))
 
@@ -84,7 +96,7 @@ def parse(text: str, *, at: str) -> Matrix:
         file = msgspec.convert(document, File)
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"{at}: {str(error).replace(' - at `$.', ', at `')}", hint=SHOWN
+            f"{at}: {str(error).replace(' - at `$.', ', at `')}", hint=EXAMPLE_HINT
         ) from error
     _check_entries("models", file.models, at)
     _check_entries("workloads", file.workloads, at)
@@ -98,7 +110,7 @@ def parse(text: str, *, at: str) -> Matrix:
     measured = measure(
         file.measure, f"{at}: measure", workloads=tuple(each.name for each in workloads)
     )
-    parse_policy(file.policy, at=f"{at}: policy")
+    parse_policy(file.policy, at=f"{at}: policy")  # only to refuse a wrong policy now
     return Matrix(
         name=file.name,
         models=models,
@@ -114,12 +126,12 @@ def _check_entries(
     kind: str, entries: Mapping[str, str | MatrixModel | MatrixWorkload], at: str
 ) -> None:
     if not entries:
-        raise UsageError(f"{at}: '{kind}' is empty", hint=SHOWN)
+        raise UsageError(f"{at}: '{kind}' is empty", hint=EXAMPLE_HINT)
     for name, each in entries.items():
         where = f"{at}: {kind}.{name}"
         _check_name(name, where)
         if not isinstance(each, str) and each.name:
-            raise UsageError(f"{where}: Object contains unknown field `name`", hint=SHOWN)
+            raise UsageError(f"{where}: Object contains unknown field `name`", hint=EXAMPLE_HINT)
 
 
 def _configs(file: File, at: str) -> Iterator[Config]:
@@ -146,23 +158,28 @@ def _named(named: Mapping[str, Mapping[str, Any] | None], at: str) -> Iterator[C
         given = dict(each or {})
         base = given.pop("base", None)
         only = given.pop("only", ())
-        if not given and base is None and name not in WELL_KNOWN:
+        recipe = WELL_KNOWN.get(name) if base is None else _recipe(base, where)
+        if not given and recipe is None:
             raise UsageError(
                 f"{where} has no settings",
                 hint=f"{nearest(name, WELL_KNOWN)}; or {name}: {{max-num-seqs: 64}}",
             )
-        models = _texts(only, f"{where}.only")
-        yield _config(name, base, arms.check(given, where), only=models, where=where)
+        models = _model_names(only, f"{where}.only")
+        yield _config(name, recipe, check_settings(given, where), only=models)
 
 
 def _grid(given: Mapping[str, Any], at: str) -> Iterator[Config]:
     values = dict(given)
     base = values.pop("base", None)
+    where = f"{at}: grid"
+    recipe = None if base is None else _recipe(base, where)
+    prefix = "" if recipe is None else f"{recipe.arm}-"
     if not values:
+        if recipe is not None:
+            raise UsageError(f"{where} has no lists of settings", hint="max-num-seqs: [64, 256]")
         return
-    for name, chosen in arms.grid(values, f"{at}: grid"):
-        called = name if base is None else f"{base}-{name}"
-        yield _config(called, base or "", chosen, where=f"{at}: grid")
+    for name, chosen in grid(values, where):
+        yield _config(f"{prefix}{name}", recipe, chosen)
 
 
 def _model(
@@ -175,7 +192,9 @@ def _model(
             hint="serve: MODEL, or endpoints: arms.yaml or emulated:PROFILE",
         )
     for field, value in each.fields.items():
-        if field in FIELDS:  # before anything is written into the matrix's folder
+        # Checked before anything is written into the matrix's folder;
+        # a name that is no field is refused when the arms file is read.
+        if field in FIELDS:
             value_of(field, value, f"{where}.fields.{field}")
     if each.launch and not (each.endpoints or "").endswith((".yaml", ".yml")):
         raise UsageError(
@@ -188,7 +207,7 @@ def _model(
     return msgspec.structs.replace(
         each,
         name=name,
-        settings=arms.check(each.settings, f"{where}.settings"),
+        settings=check_settings(each.settings, f"{where}.settings"),
         configs=each.configs and tuple(dict.fromkeys(each.configs)),
     )
 
@@ -243,7 +262,7 @@ def _workload(name: str, given: str | MatrixWorkload, where: str) -> MatrixWorkl
     if each.trace is not None and (each.options or each.scale != 1):
         raise UsageError(
             f"{where}: options and scale belong to a generator",
-            hint=f"{{generate: {name}, options: {{…}}}}",
+            hint="{generate: rag, options: {…}}",
         )
     if each.generate is not None:
         try:  # making the trace checks its options now
@@ -268,11 +287,11 @@ def _server(given: MatrixServer, at: str) -> MatrixServer:
             f"{at}: server holds a key",
             hint="servers inherit your environment: export VLLM_API_KEY=…, HF_TOKEN=…",
         )
-    checked = arms.check(given.settings, f"{at}: server.settings")
+    checked = check_settings(given.settings, f"{at}: server.settings")
     return msgspec.structs.replace(given, command=tuple(command), settings=checked)
 
 
-def _texts(value: object, where: str) -> tuple[str, ...]:
+def _model_names(value: object, where: str) -> tuple[str, ...]:
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list | tuple) or not all(isinstance(each, str) for each in found):
         raise UsageError(f"{where} must be a list of models", hint="only: [chat]")
@@ -283,7 +302,8 @@ def _check_name(name: str, where: str) -> None:
     # The name becomes a folder, the name of a log, a word of a command line.
     if not NAME.fullmatch(name):
         raise UsageError(
-            f"{where}: a name may have letters, digits, dots, hyphens and underscores",
+            f"{where}: a name starts with a letter or digit and has at most 61 letters, digits, "
+            "dots, hyphens or underscores",
             hint="such as llama-8b",
         )
 

@@ -23,20 +23,24 @@ DOUBTFUL_LATE_MS: Final = MAX_LATE_MS / 2
 DOUBTFUL_TAKEN: Final = 0.25
 """Of all cores: a quiet machine shows less than 5%, one other busy program on two cores a half."""
 LEAST_FREE_CORES: Final = 0.25
-"""An emulated decision of two sessions takes a tenth of a core, and its bursts more."""
+"""What is left must hold a client: a decision with two sessions on emulated servers takes 0.1."""
 DOUBTFUL_STEAL: Final = 0.05
 """Of the time of a virtual machine: the host gave it to others in pieces of some ms."""
 BUSY_SHARE: Final = 0.7
 """Of a core for a second: from here on bursts wait for the process, not for the network."""
 STREAM_US = 14.0
+"""CPU a chunk, in µs, as measured (docs/transport.md)."""
 TURN_US = 1800.0
+"""CPU a turn of the event loop, in µs, shared by its streams."""
 MOST_US = 120.0
-"""CPU a chunk, in µs, as measured (docs/transport.md): 14, and a share of each turn of the loop,
-which 64 streams make 42 and 256 make 21; a few streams never share one."""
+"""Cap of the CPU a chunk, in µs: reached below 17 streams."""
 
 
 def lateness(lag_ms: float) -> str:
-    """Say how late requests left that left too late; no lag reads as the limit that it is above."""
+    """Say how late requests left that left too late.
+
+    A lag above the limit is shown with up to 3 decimals, so that it does not read as the limit.
+    """
     shown = (f"{lag_ms:.{decimals}f}" for decimals in range(1, _FINEST))
     apart = (text for text in shown if float(text) > MAX_LATE_MS)
     return f"{next(apart, f'{lag_ms:.{_FINEST}f}')} ms late (p99; limit {MAX_LATE_MS:g})"
@@ -51,8 +55,8 @@ class ClientLook:
     """How late a timer fires."""
     timer_p99_ms: float
     taken_share: float
-    """Of the time in which one process wanted a core,
-    over all cores: the core ran something else.
+    """Share of the time, over all cores, in which
+    one process wanted a core and something else ran.
     """
     steal_share: float | None = None
     """Of the machine's time, given to other machines of its host; None where nothing says."""
@@ -100,13 +104,16 @@ def readiness(look: ClientLook, asked: AskedLoad | None = None) -> Readiness:
         return Readiness(verdict="cannot", seen=seen, cure=_quieter(look, asked))
     if not doubts:
         return Readiness(verdict="ok", seen=seen)
-    more = "".join(f", {seen}" for seen, _ in doubts if seen)
+    more = "".join(f", {text}" for text, _ in doubts if text)
     cures = dict.fromkeys(cure for _, cure in doubts)
     return Readiness(verdict="doubtful", seen=f"{seen}{more}", cure="; ".join(cures))
 
 
 def _doubts(look: ClientLook, asked: AskedLoad | None) -> Iterator[tuple[str, str]]:
-    """Yield what speaks against measuring, beyond timers and cores, and its remedy."""
+    """Yield each doubt and its remedy.
+
+    The text is empty for timers and cores, which `seen` of `readiness` states already.
+    """
     if look.timer_p99_ms > DOUBTFUL_LATE_MS or look.taken_share > DOUBTFUL_TAKEN:
         yield "", _quieter(look, asked)
     if look.steal_share is not None and look.steal_share > DOUBTFUL_STEAL:

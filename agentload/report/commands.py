@@ -42,9 +42,10 @@ def suggestion(
 ) -> str | None:
     """Return the command that takes a step; None where it would be refused.
 
-    It would be where nothing can start the servers, or none are equal. Where a step starts servers
-    and no file says how, the command writes that file. *played* is how many pairs of the run count;
-    with *joins* there are calls to which other measurements are added.
+    None for Replicas; for Features on launched, emulated or simulated servers; for Control in a
+    simulation; for Restarts of emulated or simulated servers, or beyond MOST_PAIRS. Where a step
+    starts servers and no file says how, the command writes that file. *played* is how many pairs of
+    the run count; with *joins* there are calls to which other measurements are added.
     """
     database = facts.made.database
     match step:
@@ -70,10 +71,10 @@ def suggestion(
             traces = [trace.path for trace in _replay(facts).traces]
             return shlex.join(("agentload", "calibrate", *traces, "--model", _model(facts)))
         case steps.ArmsFile(arm=arm):
-            return _arms_file(facts, "-", more=(arm,))
+            return _arms_file_command(facts, "-", more=(arm,))
         case steps.CapacitySearch() | steps.Lengths() | steps.Questions():
-            into = _run_to_join(step, facts, joins=joins)
-            return _command(facts, _study_beside(step, facts), db=database, into=into)
+            joined_run = _run_to_join(step, facts, joins=joins)
+            return _command(facts, _study_beside(step, facts), db=database, into=joined_run)
         case _:
             assert_never(step)
 
@@ -96,12 +97,12 @@ def on_own_servers(
     agents: int | None = None,
     reference: str | None = None,
 ) -> OwnServers:
-    """Return the commands that decide on the reader's own servers as on those of the run.
+    """Return the commands that write an arms file and play the run's load on it.
 
-    A run by a benchmark's rules is played by these again. The *policy* and *agents* at the peak are
-    the reader's; without a service level it is that of a run which filled the pool.
+    A benchmark is repeated by its own rules, without policy or budget. The *policy* and *agents* at
+    the peak are the reader's; without a service level it is that of a run with --capacity.
     """
-    described = _arms_file(facts, _ARMS_FILE)
+    described = _arms_file_command(facts, _ARMS_FILE)
     replay = _replay(facts)
     servers = Live(endpoints=_ARMS_FILE)
     if replay.benchmark is not None:
@@ -147,8 +148,8 @@ def commands_of_run(facts: RunFacts) -> tuple[str, ...]:
     """
     made = facts.made
     study = facts.study
-    verb = made.command.split()[1:2]
-    if study is None or verb != list(argv(study)[:1]):
+    verb = next(iter(made.command.split()[1:]), None)
+    if study is None or verb != argv(study)[0]:
         return (made.command,) if made.command else ()
     # A decision asks all that it needs: pairs, step times, trials and questions.
     decided = [each for each in facts.additions if isinstance(each, Decide)]
@@ -162,7 +163,7 @@ def commands_of_run(facts: RunFacts) -> tuple[str, ...]:
 
 
 def level_of_run(facts: RunFacts) -> Slo | None:
-    """Return the service level of the last search next to a run, or of one that filled the pool."""
+    """Return the service level of the last search next to a run, or of a run with --capacity."""
     searched = [each.slo for each in facts.additions if isinstance(each, Search) and each.slo]
     if searched:
         return searched[-1]
@@ -179,7 +180,10 @@ def silent_options(facts: RunFacts) -> tuple[str, ...]:
 
 
 def _probe_command(facts: RunFacts) -> str | None:
-    """Return the probe of the run's servers; None where they never run side by side."""
+    """Return the probe of the run's servers; None where none runs by itself.
+
+    Such are launched and emulated servers.
+    """
     servers = _servers(facts)
     is_apart = servers.launch or servers.endpoints.startswith(EMULATED)
     if is_apart:
@@ -209,7 +213,8 @@ def _restart_command(facts: RunFacts, starts: int, played: int) -> str | None:
     if servers.endpoints.startswith(EMULATED):
         return None  # an emulated server's starts are its profile's
     if servers.endpoints != _ENDPOINTS and not is_arms_file(servers.endpoints):
-        return _arms_file(facts, _ARMS_FILE)  # who answers at a URL can be started from a file
+        # who answers at a URL can be started from a file
+        return _arms_file_command(facts, _ARMS_FILE)
     # A run that starts its servers for every pair keeps
     # doing so; none starts them less often than before.
     each_pair = servers.launch and servers.restarts is None
@@ -237,8 +242,11 @@ def _command(
     return command(study, db=db, resume=resume, into=into, spelled=facts.spelled)
 
 
-def _arms_file(facts: RunFacts, out: str, *, more: tuple[str, ...] = ()) -> str:
-    """Write an arms file of the run's arms and *more*; of the usual ones, where it has none."""
+def _arms_file_command(facts: RunFacts, out: str, *, more: tuple[str, ...] = ()) -> str:
+    """Return the command that writes an arms file of the run's arms and *more*.
+
+    The file has the usual arms where the run has none to write.
+    """
     arms = well_known_arms(facts)
     named = ("--arms", ",".join(dict.fromkeys((*arms, *more)))) if arms else ()
     described = ("agentload", "endpoints", "init", "--model", _model(facts), *named)
@@ -246,9 +254,9 @@ def _arms_file(facts: RunFacts, out: str, *, more: tuple[str, ...] = ()) -> str:
 
 
 def well_known_arms(facts: RunFacts) -> tuple[str, ...]:
-    """Return the arms of the run that a suggested arms file has; none where it has the usual ones.
+    """Return the arms of the run that a suggested arms file has.
 
-    Those are what is left to the reader where fewer than two arms of the run can be written.
+    Empty where fewer than two can be written: the file then has the usual ones.
     """
     arms = tuple(each.arm for each in facts.made.servers if each.arm in WELL_KNOWN)
     # Calibrated arms wait for their weights, so the file has them behind a #.
@@ -301,7 +309,7 @@ def _replay(facts: RunFacts) -> Replay:
 
 def _with_control(study: Replay, arm: str) -> Replay:
     """Return a replay that plays an arm twice, under two names."""
-    # The second copy is on the machine of its twin, where neither may disturb the other.
+    # The copy would share the machine of its twin, so they take turns.
     alone = {"design": "interleaved"} if study.design == "parallel" else {}
     return extend(study, aa=arm, swap=False, **alone)
 
@@ -320,10 +328,10 @@ def _in_blocks(facts: RunFacts, wanted: Replay) -> Replay:
     A trace that is cut into more parts is another load: fewer sessions run at the same time.
     """
     began = facts.study
-    return _playable(given_pairs(began, wanted) if isinstance(began, Replay) else wanted)
+    return _acceptable(given_pairs(began, wanted) if isinstance(began, Replay) else wanted)
 
 
-def _playable(study: P) -> P:
+def _acceptable(study: P) -> P:
     """Return a study that plans accept.
 
     Each machine has as many pairs, and there are no more starts than pairs.
@@ -354,9 +362,10 @@ def _more(facts: RunFacts, pairs: int, played: int, **changes: object) -> str:
         # The run was stopped before its own plan was played.
         wanted = began
     else:
-        # Few of the pairs hold the class that wants more: its pairs come on top.
+        # As many were played already, so the step counts pairs of a class
+        # that only some of them held: add them to those played.
         more = played + pairs if pairs <= played else pairs
-        if began.swap:  # as many on each machine
+        if began.swap:  # whole swap cycles: as many pairs on each machine
             more = ceil(more / began.pairs) * began.pairs
         wanted = extend(wanted, pairs=more)
     if isinstance(began.servers, Virtual):
@@ -387,7 +396,7 @@ def _study_beside(
                 traces=replay.traces, servers=chosen, load=load, trial_s=trial_s, **limits
             )
         case steps.Lengths(lengths=lengths):
-            return _playable(Sweep(servers=servers, contexts=lengths))
+            return _acceptable(Sweep(servers=servers, contexts=lengths))
         case steps.Questions():
             asked = facts.study if isinstance(facts.study, Ask) else _questions(facts, replay, step)
             items = None if step.items is None else ceil(step.items / asked.repetitions)
@@ -452,7 +461,7 @@ def _run_to_join(step: steps.Step, facts: RunFacts, *, joins: bool) -> str | Non
 
 
 def _limits(step: steps.CapacitySearch, replay: Replay) -> dict[str, Any]:
-    """Return the service level of a search: the step's, else that of a long run."""
+    """Return the service level of a search: the step's, else that of a run with --capacity."""
     said = step.limits
     limits = _level(said)
     if said is not None and limits != Slo():

@@ -28,7 +28,7 @@ from agentload.run.crowd import FEW, Crowd
 from agentload.run.files import read_traces
 from agentload.run.place import StudyPlace
 from agentload.run.relay import Launching
-from agentload.run.simulate import quiet
+from agentload.run.simulate import without_noise
 from agentload.run.trial import Trial
 from agentload.study.kinds import Search
 from agentload.study.parts import Live, Virtual
@@ -74,7 +74,7 @@ def find_loads(
     if isinstance(study.servers, Virtual):
         shortest = min(arm.server.max_model_len for arm in arms.profiles)
         audience.warn(too_long(trace.header, trace.sessions, shortest))
-        chosen = arms.profiles if study.servers.noise else quiet(arms.profiles).values()
+        chosen = arms.profiles if study.servers.noise else without_noise(arms.profiles).values()
         for arm in chosen:
             attempt = partial(simulate_trial, study, stock, arm)
             tried[arm.name] = try_arm(arm.name, attempt, START[study.find])

@@ -35,7 +35,7 @@ from agentload.run.past import added_pairs, added_plan, began
 from agentload.run.place import StudyPlace
 from agentload.run.play import Playing
 from agentload.run.servers import pools, profile_arm, window
-from agentload.run.simulate import Simulation, quiet, simulated_id
+from agentload.run.simulate import Simulation, simulated_id, without_noise
 from agentload.study.change import extend, resumption
 from agentload.study.kinds import Replay, Sweep
 from agentload.study.parts import Live, Virtual
@@ -210,7 +210,7 @@ def simulation(study: Replay, place: StudyPlace) -> Prepared:
     playing = Simulation(
         study=made.study,
         plan=made.plan,
-        arms={arm.name: arm for arm in arms} if study.servers.noise else quiet(arms),
+        arms={arm.name: arm for arm in arms} if study.servers.noise else without_noise(arms),
         trace_hash=made.trace_hash,
         database=place.database,
         notes=made.notes,

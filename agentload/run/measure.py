@@ -29,7 +29,7 @@ def simulate(made: Prepared, audience: Audience) -> Stored:
     audience.warn(made.beyond)
     audience.warn(None if made.fills is None else made.fills.warning())
     began_s = time.monotonic()
-    ended = store(made.playing, told=audience.rows)
+    ended = store(made.playing, on_rows=audience.rows)
     return replace(ended, simulated_s=time.monotonic() - began_s)
 
 

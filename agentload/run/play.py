@@ -109,18 +109,18 @@ def job(playing: Playing, opened: OpenPart) -> Job:
     # `TEXT` is for vLLM, which says its version: other servers may then leave tools
     # out of the prompt. Recorded calls go without: their replies are compared.
     is_recorded = means.load.history == "recorded"
-    speeches = {}
+    styles = {}
     for each in playing.endpoints:
         is_text = not is_recorded and met.identities[each.name].version is not None
         tools = TEXT if is_text else {}
-        speeches[each.name] = speech(each, met.models[each.name], means.request, with_tools=tools)
+        styles[each.name] = speech(each, met.models[each.name], means.request, with_tools=tools)
     raw = means.keep_raw
     return Job(
         run_id=plan.run,
         leg=opened.row.leg,
         seed=plan.seed,
         targets=partial(targets, playing.endpoints),
-        speech=speeches,
+        styles=styles,
         trace_seed=plan.header.seed,
         block=plan.header.block,
         tokenizer=met.counted or WORD_TOKENS,

@@ -26,7 +26,7 @@ from agentload.telemetry.log_lines import StartUp
 
 SAMPLE_S = 10.0
 PART: Final = "leg001"
-"""Journal of a simulated run, which has one part."""
+"""Name of the only journal of a simulated run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +40,9 @@ class Simulation:
     database: Path
     notes: Notes = field(default_factory=Notes)
     slowness: Mapping[str, float] = field(default_factory=dict)
-    """How many times as long a step takes on each machine of the plan."""
+    """Factor on step times, by machine name; empty without machines."""
     played: Sequence[Row] | None = None
-    """Rows of the plan, where they were made already."""
+    """Rows that `decide` simulated ahead; None: play the plan."""
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows of the run, its description first."""
@@ -64,7 +64,8 @@ class Simulation:
         ended_ns = 0
         played = iter(self.played or ())
         if self.played is None:
-            from agentload.virtual.shell import Shell  # late: on servers no engine plays
+            # imported here: runs on servers need no engine
+            from agentload.virtual.shell import Shell
 
             own = self.study.noise_seed
             played = Shell(
@@ -75,13 +76,10 @@ class Simulation:
                 slowness=self.slowness,
             ).play()
         for row in played:
-            if isinstance(row, BlockRow) and starts.get(row.round) and ended_ns <= row.started_ns:
+            # once a stretch; the first was told in `opening`
+            if isinstance(row, BlockRow) and (start := starts.pop(row.round, 0)):
                 yield from _told(
-                    plan.run,
-                    self.arms,
-                    start=starts[row.round],
-                    at_ns=row.started_ns,
-                    round_=row.round,
+                    plan.run, self.arms, start=start, at_ns=row.started_ns, round_=row.round
                 )
             ended_ns = max(ended_ns, getattr(row, "ended_ns", None) or 0)
             yield row
@@ -115,7 +113,10 @@ def _leg(run: str) -> LegRow:
 def _told(
     run: str, arms: Mapping[str, ArmProfile], *, start: int | None, at_ns: int, round_: int
 ) -> Iterator[FingerprintRow]:
-    """Yield what the servers are; a moved server is another process with the same facts."""
+    """Yield what the servers are.
+
+    After arms change machines, `process_start_s` differs, as of a restarted server.
+    """
     for name, arm in arms.items():
         # A model without a published shape, or with weights
         # of an unknown size, has no facts to state.
@@ -134,6 +135,7 @@ def simulated_id(
     study: Replay | Ask | Decide, arms: Sequence[ArmProfile], *, trace_hash: str = ""
 ) -> str:
     """Name a simulation by what it depends on: the same question twice is the same run."""
+    # trace_hash stands for the paths
     asked = study if isinstance(study, Ask) else extend(study, traces=())
     parts = (__version__, trace_hash, *map(repr, arms), json_text(asked))
     return "sim-" + hashlib.blake2b("\x1f".join(parts).encode(), digest_size=5).hexdigest()
@@ -151,19 +153,22 @@ def identity(arm: ArmProfile) -> Identity:
     )
 
 
-def quiet(arms: Sequence[ArmProfile]) -> dict[str, ArmProfile]:
+def without_noise(arms: Sequence[ArmProfile]) -> dict[str, ArmProfile]:
     """Return the arms by name, without noise."""
     return {arm.name: replace(arm, noise=Noise()) for arm in arms}
 
 
-def store(simulation: Simulation, *, told: Callable[[int], None] = lambda _: None) -> Stored:
-    """Write a simulation's journal and load it, in place of an equal run that is there."""
+def store(simulation: Simulation, *, on_rows: Callable[[int], None] = lambda _: None) -> Stored:
+    """Write a simulation's journal and load it, in place of an equal run that is there.
+
+    *on_rows* receives the number of rows so far, now and then.
+    """
 
     def counted() -> Iterator[Row]:
         for count, row in enumerate(simulation.rows()):
             yield row
             if count % FLUSHED == 0:
-                told(count)
+                on_rows(count)
 
     run = simulation.plan.run
     rewrite(counted(), simulation.database, run_id=run, name=PART)

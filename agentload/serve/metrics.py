@@ -31,9 +31,11 @@ class _Family(msgspec.Struct, frozen=True):
     kind: Literal["counter", "gauge"]
     help: str
     value: str | int = 0
+    """A constant, or the name of one of the `figures` in `EngineMetrics.collect`."""
     labels: tuple[str, ...] = ("engine", "model_name")
     label: str | None = None
     by: dict[str, str | int] = {}
+    """Such a value for each value of *label*."""
 
 
 class _Buckets(msgspec.Struct, frozen=True):
@@ -104,22 +106,23 @@ class RequestTally:
         """Count a request that ran to its end."""
         tokens = int(end.token_counts.sum())
         self.successes["stop" if reason == "tool_calls" else reason] += 1
-        add = self.histograms
-        add["request_prompt_tokens"].add(end.prompt_tokens)
-        add["request_generation_tokens"].add(tokens)
-        add["request_max_num_generation_tokens"].add(tokens)
-        add["request_params_max_tokens"].add(max_tokens)
-        add["request_prefill_kv_computed_tokens"].add(end.prompt_tokens - end.cached_tokens)
-        add["request_params_n"].add(1)
-        add["request_num_preemptions"].add(end.preemptions)
+        into = self.histograms
+        into["request_prompt_tokens"].add(end.prompt_tokens)
+        into["request_generation_tokens"].add(tokens)
+        into["request_max_num_generation_tokens"].add(tokens)
+        into["request_params_max_tokens"].add(max_tokens)
+        into["request_prefill_kv_computed_tokens"].add(end.prompt_tokens - end.cached_tokens)
+        into["request_params_n"].add(1)
+        into["request_num_preemptions"].add(end.preemptions)
         token_ns = end.token_ns
         first_ns = int(token_ns[0])
         decode_s = (int(token_ns[-1]) - first_ns) / _S
-        add["time_to_first_token_seconds"].add((first_ns - submitted_ns) / _S)
-        add["inter_token_latency_seconds"].add_many(np.diff(token_ns) / _S)
-        add["request_time_per_output_token_seconds"].add(decode_s / max(tokens - 1, 1))
-        add["e2e_request_latency_seconds"].add(int(end.at_ns - submitted_ns) / _S)
-        add["request_decode_time_seconds"].add(decode_s)
+        into["time_to_first_token_seconds"].add((first_ns - submitted_ns) / _S)
+        # one gap an emission, not a token
+        into["inter_token_latency_seconds"].add_many(np.diff(token_ns) / _S)
+        into["request_time_per_output_token_seconds"].add(decode_s / max(tokens - 1, 1))
+        into["e2e_request_latency_seconds"].add(int(end.at_ns - submitted_ns) / _S)
+        into["request_decode_time_seconds"].add(decode_s)
 
 
 class EngineMetrics(Collector):
@@ -143,6 +146,7 @@ class EngineMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families in vLLM's order."""
+        # vLLM's other reasons are constants in vllm.yaml.
         ends = {f"ended_{end}": self._tally.successes[end] for end in ("stop", "length")}
         figures = {**asdict(self._gauges()), **ends, "rejections": self._tally.rejections}
         for family in _FAMILIES:
@@ -168,7 +172,7 @@ class EngineMetrics(Collector):
 
     def _family(self, family: _Family, figure: Callable[[str | int], float]) -> Metric:
         own = [self._labels[name] for name in family.labels]
-        values = (
+        samples = (
             [([*own, key], value) for key, value in family.by.items()]
             if family.label
             else [(own, family.value)]
@@ -176,12 +180,12 @@ class EngineMetrics(Collector):
         labels = [*family.labels, *([family.label] if family.label else [])]
         if family.kind == "gauge":
             gauge = GaugeMetricFamily(f"vllm:{family.name}", family.help, labels=labels)
-            for found, value in values:
-                gauge.add_metric(found, figure(value))
+            for label_values, value in samples:
+                gauge.add_metric(label_values, figure(value))
             return gauge
         counter = CounterMetricFamily(f"vllm:{family.name}", family.help, labels=labels)
-        for found, value in values:
-            counter.add_metric(found, figure(value), created=self._created)
+        for label_values, value in samples:
+            counter.add_metric(label_values, figure(value), created=self._created)
         return counter
 
 

@@ -271,7 +271,7 @@ def _noted(source: DatabaseFile, query: Query) -> Query:
 
 
 def _seen(source: DatabaseFile, name: str) -> tuple[Any, ...]:
-    return tuple(each for each in source.live.seen() if name in ("", each.run_id))
+    return tuple(each for each in source.live.progress() if name in ("", each.run_id))
 
 
 def _planned(source: DatabaseFile) -> tuple[str, ...]:

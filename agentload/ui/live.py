@@ -21,11 +21,14 @@ from agentload.ui.progress import Fold, RunProgress
 SWEEP_S: Final = 10.0
 """Seconds between two looks at the folders of all runs: an old one may have been resumed."""
 PATIENCE_S: Final = 0.5
+"""Seconds that one request reads long journals for; the next request reads further."""
 CHUNK: Final = 2000
+"""Number of rows that are read between two looks at the clock."""
 LATEST: Final = 50
-# Journals of parts that measure, of workers and of added answers;
-# others are written in an instant: to test one takes its lock, and could refuse its writer.
-_LEG: Final = re.compile(r"(?:leg|answers)(\d+)(?:-(\d+))?\.journal")
+"""How many of the latest folders are searched for inactive runs."""
+# Journals of parts that measure, of workers and of added answers. Others are written at once:
+# `is_held` takes the lock for an instant, and their writer could fail on it.
+_LIVE_JOURNAL: Final = re.compile(r"(?:leg|answers)(\d+)(?:-(\d+))?\.journal")
 
 
 @dataclass(slots=True)
@@ -36,7 +39,7 @@ class _Followed:
     fold: Fold = field(default_factory=Fold)
     offsets: dict[Path, int] = field(default_factory=dict)
     read_ns: dict[Path, int] = field(default_factory=dict)
-    """When each journal that was read to its end had been written."""
+    """Modification time (ns) of each journal when it was last read to its end."""
 
     def catch_up(self, *, until_s: float) -> bool:
         """Read what was written since; False if time runs out first."""
@@ -74,34 +77,36 @@ class LiveRuns:
         self._root = database.with_suffix(".journal")
         self._lock = threading.Lock()
         self._idle: dict[str, int] = {}
+        """Modification time (ns) of each folder when it was found idle."""
         self._followed: dict[str, _Followed] = {}
         self._swept_s = -SWEEP_S
         self._root_ns = 0
         self._running: tuple[str, ...] = ()
         self._names: tuple[str, ...] = ()
+        """All folders, latest name first."""
 
     def running(self) -> tuple[str, ...]:
         """List the active runs, latest first."""
         with self._lock:
-            return self._found()
+            return self._refresh()
 
     def idle(self) -> tuple[str, ...]:
-        """List the latest inactive runs with a journal, by name."""
+        """List inactive runs with a journal among the LATEST latest folders, latest name first."""
         with self._lock:
-            running = self._found()
+            running = self._refresh()
             latest = [name for name in self._names[:LATEST] if name not in running]
             return tuple(name for name in latest if _journals(self._root / name))
 
-    def seen(self) -> tuple[ActiveRun, ...]:
+    def progress(self) -> tuple[ActiveRun, ...]:
         """Return the progress of each active run."""
         with self._lock:
             until_s = time.monotonic() + PATIENCE_S
-            running = self._found()
+            running = self._refresh()
             for name in self._followed.keys() - set(running):
                 del self._followed[name]
-            return tuple(self._seen(name, until_s) for name in running)
+            return tuple(self._progress(name, until_s) for name in running)
 
-    def _seen(self, name: str, until_s: float) -> ActiveRun:
+    def _progress(self, name: str, until_s: float) -> ActiveRun:
         followed = self._followed.setdefault(name, _Followed(self._root / name))
         try:
             is_current = followed.catch_up(until_s=until_s)
@@ -109,7 +114,8 @@ class LiveRuns:
             return ActiveRun(run_id=name, progress=None, is_current=False)
         return ActiveRun(run_id=name, progress=followed.fold.progress(), is_current=is_current)
 
-    def _found(self) -> tuple[str, ...]:
+    def _refresh(self) -> tuple[str, ...]:
+        """Look for active runs again, as far as folders may have changed."""
         root_ns = _mtime(self._root)
         if root_ns == self._root_ns and time.monotonic() - self._swept_s < SWEEP_S:
             self._running = tuple(name for name in self._running if _is_running(self._root / name))
@@ -148,7 +154,7 @@ def _journals(folder: Path) -> list[Path]:
     """
     try:
         with os.scandir(folder) as entries:
-            matches = [_LEG.fullmatch(each.name) for each in entries]
+            matches = [_LIVE_JOURNAL.fullmatch(each.name) for each in entries]
     except OSError:
         return []
     found = [match for match in matches if match is not None]

@@ -38,7 +38,7 @@ class Addresses:
     pages: dict[str, Path]
 
 
-def check(options: SiteOptions) -> None:
+def check_options(options: SiteOptions) -> None:
     """Raise `UsageError` if other machines could reach the pages without permission.
 
     Raises `StoreError` if there is nothing to show.
@@ -85,7 +85,7 @@ async def serve(
     options: SiteOptions, *, until: asyncio.Event, ready: Callable[[Addresses], None]
 ) -> None:
     """Serve until the event is set; `ready` is called once requests are accepted."""
-    check(options)
+    check_options(options)
     found = sources(options.databases)
     own = {options.host} if is_loopback(options.host) else set()
     hosts = LOOPBACK | own | {name.lower() for name in options.names}

@@ -16,7 +16,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.errors import AgentloadError, EndpointError, InterruptError, first_of
 from agentload.layout.cost import Cost
 from agentload.layout.steady import steady
-from agentload.layout.windows import fitting
+from agentload.layout.windows import windows_played
 from agentload.model.controls import is_control, original
 from agentload.run import door
 from agentload.run.arms import ALL, read_arms
@@ -105,7 +105,9 @@ def bounded_study(study: Replay, calls: int | None, arms: int) -> Replay:
     if (study.windows, study.capacity, study.benchmark) != (None, None, None):
         return limited
     trace, _ = read_traces(study.traces, max_context_tokens=study.load.max_context_tokens)
-    return extend(limited, windows=fitting(steady(trace, limited.load.planned()), study.pairs))
+    return extend(
+        limited, windows=windows_played(steady(trace, limited.load.planned()), study.pairs)
+    )
 
 
 def estimate(job: Job, *, database: Path, notice: Callable[[str], None]) -> Cost:

@@ -20,7 +20,7 @@ from agentload.emulator.steptime import off
 from agentload.evidence.capacity import TWINS, twin_changes
 from agentload.evidence.view import run_view
 from agentload.layout.steady import steady
-from agentload.layout.windows import fitting, sessions_of_hours
+from agentload.layout.windows import sessions_of_hours, windows_played
 from agentload.model.profile import ArmProfile
 from agentload.model.trace import Trace
 from agentload.run.files import read_traces
@@ -164,7 +164,7 @@ def test_pairs_that_overfill_a_pool_never_have_the_wrong_sign_and_bound_what_hou
         trace_of(name, longest=longest), arms(), sessions=sessions, seconds=3 * 3600.0
     )
     truth = math.expm1(np.mean([turn.log_ratio for turn in timed(hours["bf16"], hours["fp8"])]))
-    windows = fitting(stock, 12)
+    windows = windows_played(stock, 12)
     servers = Virtual(profile=PROFILE, arms=ARMS, noise=False)
     for seed in range(20):
         study = Replay(

@@ -28,7 +28,7 @@ from agentload.model.profile import ArmProfile
 from agentload.model.rows import ProbeRow
 from agentload.model.trace import Header, Segment, Session, Trace, Turn
 from agentload.run.servers import arms_of
-from agentload.run.simulate import Simulation, quiet, store
+from agentload.run.simulate import Simulation, store, without_noise
 from agentload.store.database import reading
 from agentload.store.loader import keep
 from agentload.study.kinds import Replay
@@ -194,7 +194,7 @@ TRACE = Trace(header=Header(name="t", seed=1), sessions=tuple(talk(number) for n
 def arms(**gib: float) -> dict[str, ArmProfile]:
     """Two arms whose pools hold so many GiB."""
     known = {arm.name: arm for arm in arms_of("llama-3.1-8b-h100", list(gib))}
-    return quiet(
+    return without_noise(
         [
             replace(
                 arm,

@@ -15,7 +15,14 @@ from agentload.layout.carried import carry
 from agentload.layout.nominal import nominal_calls
 from agentload.layout.steady import Steady, steady
 from agentload.layout.timeline import lasts_s, timeline
-from agentload.layout.windows import BEYOND_S, check_room, fitting, held_tokens, room, windows
+from agentload.layout.windows import (
+    BEYOND_S,
+    check_room,
+    held_tokens,
+    most_windows,
+    windows,
+    windows_played,
+)
 from agentload.layout.windows import _alive as alive
 from agentload.layout.windows import _followers as followers
 from agentload.layout.windows import _instant as instant
@@ -181,7 +188,7 @@ def test_recorded_arrivals_have_no_window_in_which_nothing_is_sent() -> None:
         trace_of(*(talk(f"s{place}", 4.0, 3.0, start_s=3600.0 * place) for place in range(4))),
         load_of(Recorded()),
     )
-    laid = windows(stock, number=fitting(stock, 12), pairs=12, seed=0)
+    laid = windows(stock, number=windows_played(stock, 12), pairs=12, seed=0)
     played = [nominal_calls(HEADER, block, laid.load) for block in laid.blocks]
     assert all(any(each.counts for each in calls) for calls in played)
 
@@ -236,8 +243,8 @@ def test_there_are_no_more_windows_than_the_trace_has_time_for() -> None:
     stock = steady(
         trace_of(*(talk(f"s{place}", 10.0) for place in range(6))), load_of(ClosedLoop(sessions=2))
     )
-    assert room(stock) == 10
-    assert [fitting(stock, pairs) for pairs in (1, 4, 5, 50)] == [2, 8, 10, 10]
+    assert most_windows(stock) == 10
+    assert [windows_played(stock, pairs) for pairs in (1, 4, 5, 50)] == [2, 8, 10, 10]
     check_room(stock, 10)
     for number in (1, 11):
         with pytest.raises(PlanError):
@@ -246,7 +253,7 @@ def test_there_are_no_more_windows_than_the_trace_has_time_for() -> None:
 
 def test_a_trace_shorter_than_a_window_still_has_one_for_each_session() -> None:
     stock = steady(trace_of(talk("s", 2.0)), load_of(ClosedLoop(sessions=3), seconds=60.0))
-    assert fitting(stock, 8) == 3
+    assert windows_played(stock, 8) == 3
     check_room(stock, 3)
 
 

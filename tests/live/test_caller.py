@@ -66,7 +66,7 @@ async def test_nothing_is_kept_of_calls_that_are_cancelled_before_they_go_or_aft
         caller = PromptCaller(
             wire, {"a": RequestStyle(model="m")}, Renderer(seed=0, tokenizer=WORD_TOKENS), seed=0
         )
-        cooking = asyncio.create_task(caller.cook())
+        cooking = asyncio.create_task(caller.render_ordered())
         for name in ("cooked", "raw", "sent"):
             call = replace(CALL, session=name)
             caller.prepare(Prepare(request_id=name, call=call, arm="a", salt="salt"))
@@ -118,7 +118,7 @@ async def test_a_call_that_may_come_is_made_ready_without_a_connection_and_dropp
         caller = PromptCaller(
             wire, {"a": RequestStyle(model="m")}, Renderer(seed=0, tokenizer=WORD_TOKENS), seed=0
         )
-        cooking = asyncio.create_task(caller.cook())
+        cooking = asyncio.create_task(caller.render_ordered())
         for name in ("comes", "never comes"):
             call = replace(CALL, session=name)
             caller.prepare(
@@ -162,7 +162,7 @@ async def test_a_call_and_the_next_of_its_session_are_each_rendered_once_and_a_r
                 Prepare(request_id=name, call=call, arm="a", salt="salt", connects=False)
             )
         await caller.call(send("s"), lambda _: None)
-        cooking = asyncio.create_task(caller.cook())
+        cooking = asyncio.create_task(caller.render_ordered())
         await both.wait()
         assert rendered == [1, 3]
         await caller.call(replace(send("s"), request_id="s again"), lambda _: None)
@@ -179,7 +179,7 @@ async def test_prompts_beyond_the_limit_are_dropped_and_rendered_again_when_they
     async with serving(Peer.answer) as server, Wire([Target(arm="a", url=server.url)]) as wire:
         renderer = Renderer(seed=0, tokenizer=WORD_TOKENS)
         caller = PromptCaller(wire, {"a": RequestStyle(model="m")}, renderer, seed=0)
-        cooking = asyncio.create_task(caller.cook())
+        cooking = asyncio.create_task(caller.render_ordered())
         for name in ("first", "second"):
             call = replace(CALL, session=name)
             caller.prepare(

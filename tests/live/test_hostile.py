@@ -106,7 +106,7 @@ async def rows_of(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[
             leg=1,
             seed=0,
             targets=partial(tuple, targets),
-            speech={target.arm: RequestStyle(model="m") for target in targets},
+            styles={target.arm: RequestStyle(model="m") for target in targets},
             trace_seed=0,
             block=64,
             tokenizer=WORD_TOKENS,

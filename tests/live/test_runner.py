@@ -58,7 +58,7 @@ async def test_a_session_keeps_its_cookie_and_connection_for_one_play_and_not_fo
             leg=1,
             seed=0,
             targets=partial(tuple, [Target(arm="a", url=server.url)]),
-            speech={"a": RequestStyle(model="m")},
+            styles={"a": RequestStyle(model="m")},
             trace_seed=0,
             block=64,
             tokenizer=WORD_TOKENS,

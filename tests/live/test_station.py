@@ -22,7 +22,7 @@ def job(targets: Callable[[], Iterable[Target]], *, renews_keys: bool = False) -
         leg=1,
         seed=0,
         targets=targets,
-        speech={"a": RequestStyle(model="m")},
+        styles={"a": RequestStyle(model="m")},
         trace_seed=1,
         block=64,
         tokenizer=WORD_TOKENS,

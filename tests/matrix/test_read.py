@@ -166,7 +166,44 @@ policy: {min_change: 0.05}
             "two configurations are called 'seqs64'",
             "rename",
         ),
-        (LEAST + "configs: {'a b': {max-num-seqs: 8}}", "a name may have letters", "llama-8b"),
+        (
+            LEAST + "configs: {few: {base: [fp8]}}",
+            "x: configs.few.base must be the name of one configuration",
+            "base: fp8",
+        ),
+        (
+            LEAST + "configs: {few: {base: 7}}",
+            "x: configs.few.base must be the name of one configuration",
+            "base: fp8",
+        ),
+        (
+            LEAST + "grid: {base: [fp8], max-num-seqs: [64]}",
+            "x: grid.base must be the name of one configuration",
+            "base: fp8",
+        ),
+        (
+            LEAST + "grid: {base: fp8}",
+            "x: grid has no lists of settings",
+            "max-num-seqs: [64, 256]",
+        ),
+        (
+            LEAST + "configs: {fp8: {base: '', max-num-seqs: 8}}",
+            "x: configs.fp8: no well-known configuration ''",
+            "fp8",
+        ),
+        (
+            LEAST + "grid: {base: '', max-num-seqs: [64]}",
+            "x: grid: no well-known configuration ''",
+            "fp8",
+        ),
+        *(
+            (
+                f"{LEAST}configs: {{{name}: {{max-num-seqs: 8}}}}",
+                "a name starts with a letter or digit and has at most 61 letters, digits",
+                "llama-8b",
+            )
+            for name in ("'a b'", "-few", "few" * 21)
+        ),
         (LEAST + "policy: {min_chnge: 1}", "policy: unknown key 'min_chnge'", "min_change"),
         (LEAST + "server: {command: ''}", "server.command is empty", "vllm"),
         (
@@ -248,9 +285,9 @@ policy: {min_change: 0.05}
             "passages",
         ),
         (
-            "models: {a: m}\nworkloads: {rag: {trace: rag, scale: 2}}",
+            "models: {a: m}\nworkloads: {mine: {trace: rag, scale: 2}}",
             "options and scale belong to a generator",
-            "generate",
+            "{generate: rag, options: {…}}",
         ),
     ],
 )

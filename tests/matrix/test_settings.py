@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from agentload.endpoints.keys import holds_key
 from agentload.errors import UsageError
 from agentload.kvmath.pool import TRIED
-from agentload.matrix.arms import OURS, check, expectations, gpus, grid, known_settings, words
+from agentload.matrix.arms import (
+    OURS,
+    check_settings,
+    expectations,
+    gpus,
+    grid,
+    known_settings,
+    words,
+)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +46,7 @@ def test_a_setting_is_the_words_of_its_flag(
 
 
 def test_names_may_be_written_as_in_a_shell_or_in_python() -> None:
-    assert check({"--max-num-seqs": 8, "block_size": 16}, "x") == {
+    assert check_settings({"--max-num-seqs": 8, "block_size": 16}, "x") == {
         "max-num-seqs": 8,
         "block-size": 16,
     }
@@ -62,7 +70,7 @@ def test_a_setting_that_vllm_does_not_take_is_refused_with_the_nearest(
     settings: dict[str, object], error: str, hint: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        check(settings, "x")
+        check_settings(settings, "x")
     assert caught.value.message == error
     assert hint in (caught.value.hint or "")
 

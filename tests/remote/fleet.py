@@ -130,7 +130,7 @@ def job(made: Plan, urls: Mapping[str, str]) -> Job:
         leg=1,
         seed=0,
         targets=partial(tuple, [Target(arm=name, url=url) for name, url in urls.items()]),
-        speech={name: RequestStyle(model=arm.model.name) for name, arm in ARMS.items()},
+        styles={name: RequestStyle(model=arm.model.name) for name, arm in ARMS.items()},
         trace_seed=3,
         block=made.header.block,
         tokenizer=WORD_TOKENS,

@@ -34,7 +34,7 @@ from agentload.run.capacity import (
     try_loads,
 )
 from agentload.run.servers import arms_of
-from agentload.run.simulate import quiet
+from agentload.run.simulate import without_noise
 from agentload.run.trial import Trial, Trouble
 from agentload.store.database import reading
 from agentload.store.loader import keep
@@ -253,7 +253,7 @@ def test_a_pool_twice_as_large_carries_about_twice_the_agents_whose_contexts_sta
         trial_s=300.0,
         slo=Slo(ttft_ms=1500),
     )
-    arms = quiet(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]))
+    arms = without_noise(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"]))
     stock = steady(trace, study.load.planned())
     found = {
         each.arm: each.holds
@@ -276,7 +276,7 @@ def test_the_hit_rate_falls_off_where_the_contexts_overflow_the_pool() -> None:
     study = extend(STUDY, trial_s=120.0, slo=Slo(ttft_ms=1500))
     stock = steady(long_sessions(), study.load.planned())
     context = 30_000 + 30 * 260  # half way through the 60 turns of a session
-    for name, arm in quiet(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"])).items():
+    for name, arm in without_noise(arms_of("llama-3.1-8b-h100", ["bf16", "fp8"])).items():
         fits = pool_of(arm).tokens / context
         loads = sorted({round(share * fits) for share in (0.3, 0.6, 0.8, 0.9, 1.0, 1.1, 1.2, 1.5)})
         tried = [simulate_trial(study, stock, arm, load, 1) for load in loads]

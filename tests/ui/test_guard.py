@@ -2,7 +2,7 @@ import pytest
 
 from agentload.errors import UsageError
 from agentload.ui.guard import host_of, is_embedded, is_loopback
-from agentload.ui.server import SiteOptions, check
+from agentload.ui.server import SiteOptions, check_options
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_loopback_is_told_from_the_world(host: str, is_so: bool) -> None:  # noq
 
 def test_pages_are_not_shown_to_others_unless_that_is_asked_for() -> None:
     with pytest.raises(UsageError, match="no password"):
-        check(SiteOptions(databases=(), host="0.0.0.0"))
-    check(SiteOptions(databases=(), host="0.0.0.0", names=("bench.example.org",)))
+        check_options(SiteOptions(databases=(), host="0.0.0.0"))
+    check_options(SiteOptions(databases=(), host="0.0.0.0", names=("bench.example.org",)))
     with pytest.raises(UsageError, match="not a host name"):
-        check(SiteOptions(databases=(), names=("http://bench",)))
+        check_options(SiteOptions(databases=(), names=("http://bench",)))

@@ -23,16 +23,16 @@ def test_a_run_is_running_while_its_journal_is_held(tmp_path: Path) -> None:
     assert seen.running() == ("r1",)
     assert seen.idle() == ()
     writer.close()
-    assert (seen.running(), seen.seen(), seen.idle()) == ((), (), ("r1",))
+    assert (seen.running(), seen.progress(), seen.idle()) == ((), (), ("r1",))
 
 
 def test_progress_grows_with_the_journal(tmp_path: Path) -> None:
     seen = LiveRuns(database(tmp_path))
     with begun(database(tmp_path), "r1", call("r1", 1)) as writer:
-        (first,) = seen.seen()
+        (first,) = seen.progress()
         writer.append(call("r1", 2))
         writer.flush()
-        (second,) = seen.seen()
+        (second,) = seen.progress()
     assert first.progress is not None
     assert second.progress is not None
     assert (first.is_current, first.progress.arms[0].done, second.progress.arms[0].done) == (
@@ -68,7 +68,7 @@ def test_a_journal_of_another_kind_is_told_as_a_run_without_progress(tmp_path: P
         begun(database(tmp_path), "r1") as writer,
     ):  # which does not own what is written over its own
         writer.path.write_bytes(b"agentload-journal/1\n" + b"\xff" * 40)
-        (found,) = LiveRuns(database(tmp_path)).seen()
+        (found,) = LiveRuns(database(tmp_path)).progress()
     assert (found.run_id, found.progress) == ("r1", None)
 
 
@@ -79,7 +79,7 @@ def test_a_long_journal_is_read_over_several_looks(
     monkeypatch.setattr(live, "CHUNK", 2)
     with begun(database(tmp_path), "r1", *(call("r1", number) for number in range(5))):
         seen = LiveRuns(database(tmp_path))
-        looks = [seen.seen()[0] for _ in range(5)]
+        looks = [seen.progress()[0] for _ in range(5)]
     assert [look.is_current for look in looks] == [False, False, False, True, True]
     assert looks[-1].progress is not None
     assert looks[-1].progress.arms[0].done == 5
@@ -100,7 +100,7 @@ def test_what_workers_wrote_is_read_behind_the_leg_that_it_belongs_to(tmp_path: 
     with Writer(folder / "leg002.journal") as writer:
         writer.append(leg_row("r1", "stopped", leg=2))
         writer.flush()
-        (found,) = LiveRuns(database(tmp_path)).seen()
+        (found,) = LiveRuns(database(tmp_path)).progress()
     assert found.progress is not None
     assert (found.progress.leg, found.progress.began_share, found.progress.share) == (
         3,

@@ -1,6 +1,7 @@
 """Lay out every arm next to the reference: its own figures, and how far they are apart.
 
-There is the table of the first screen, and one by class where there are several.
+There is the table of the first screen, and one by class where there are several. A verdict on an
+arm has three criteria: speed (`pays`), accuracy (`safe`) and capacity, the agents per GPU.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,9 +34,10 @@ AGENTS: Final = "agents per GPU within the SLO ↑"
 
 
 def server(view: View) -> Table:
-    """Compare the arms as servers, which decides: one flag serves all classes.
+    """Compare the arms over the whole mix.
 
-    What was not measured has no row.
+    The verdict rests on this, as a server has one configuration for all classes. What was not
+    measured has no row.
     """
     only = view.workloads[0] if len(view.workloads) == 1 else None
     rows = (
@@ -114,17 +116,20 @@ def criteria(view: View) -> Table:
 
     The rows are those of `server`; one that was not measured says why.
     """
-    is_sized = bool(view.policy.slos) or bool(at_peak(view))
+    peak = at_peak(view)
+    is_sized = bool(view.policy.slos) or bool(peak)
     speed = [each for each in _latencies(view, None) if each.name == METRICS[0][1]]
     per_gpu = [*_agents(view, None)]
-    gpus = f"GPUs{at_peak(view)}"
-    price = [*_gpus(view)] or _reasons_row(view, gpus, _why_unsized)
-    right = [each for each in answers(view) if not each.name.startswith(DROP)]
+    if peak:
+        cost = [*_gpus(view)] or [*_reasons_row(view, f"GPUs{peak}", _why_unsized)]
+    else:
+        cost = [*_cost(view)]
+    accuracy = [each for each in answers(view) if not each.name.startswith(DROP)]
     rows = (
         *(speed or _reasons_row(view, METRICS[0][1], _why_untimed)),
         *(per_gpu or (_reasons_row(view, AGENTS, _why_uncounted) if is_sized else ())),
-        *(price if at_peak(view) else _cost(view)),
-        *(right or _reasons_row(view, "accuracy ↑", _why_unasked)),
+        *cost,
+        *(accuracy or _reasons_row(view, "accuracy ↑", _why_unasked)),
     )
     return _table(view, "Criteria", rows, (), head=_pairs_played(view))
 
@@ -142,7 +147,10 @@ def _reasons_row(
 
 
 def _why_untimed(_: View, verdict: ArmVerdict) -> str:
-    """Say why turns were not timed: a reason names what was said of GPUs first."""
+    """Say why turns were not timed.
+
+    The cause is the last clause: before it stands what was said of GPUs.
+    """
     reason = verdict.pays.reason
     cause = reason.rpartition(UNJUDGED if UNJUDGED in reason else "; ")[2]
     return f"not measured: {cause}"
@@ -247,7 +255,7 @@ def _latencies(view: View, workload: str | None) -> Iterator[ArmsRow]:
                 noise=max(floors, default=None),
             )
         elif metric == "turn_ms" and workload is not None:
-            yield _single_arms_row(view, words, workload)
+            yield _uncompared_row(view, words, workload)
 
 
 def _times(view: View, found: Typical | None) -> tuple[Cell, ...]:
@@ -259,7 +267,7 @@ def _times(view: View, found: Typical | None) -> tuple[Cell, ...]:
     return tuple(ABSENT if each is None else Cell(text=each) for each in say.durations(times))
 
 
-def _single_arms_row(view: View, words: str, workload: str) -> ArmsRow:
+def _uncompared_row(view: View, words: str, workload: str) -> ArmsRow:
     """Say of a class that was not compared why: its calls failed, or too few ended well."""
     of_arms = []
     for arm in view.arms:
@@ -316,27 +324,32 @@ def _first_token(view: View, workload: str | None) -> Iterator[ArmsRow]:
     slo = view.policy.slo(workload) if workload is not None else None
     if slo is None or slo.ttft_ms is None:
         return
-    late: Tone = "bad"
+    tone_if_late: Tone = "bad"
     for part in ("p95", "p50"):
         figures = view.figures(f"ttft_ms.{part}", workload)
         if any(figures):
             name = f"TTFT {part} (limit {say.duration(slo.ttft_ms)})"
-            yield row(name, [_time_within_limit(each, slo.ttft_ms, late) for each in figures])
+            yield row(
+                name, [_time_within_limit(each, slo.ttft_ms, tone_if_late) for each in figures]
+            )
             return
-        late = "plain"
+        tone_if_late = "plain"  # a median above a limit on p95 is not marked
 
 
-def _time_within_limit(figure: Figure | None, limit_ms: float, late: Tone) -> Cell:
+def _time_within_limit(figure: Figure | None, limit_ms: float, tone_if_late: Tone) -> Cell:
     """Print a time, marked where it is surely above its limit."""
     if figure is None:
         return ABSENT
     is_late = figure.estimate.is_above(limit_ms)
     text = say.apart_from(limit_ms, figure.estimate.value, say.duration)
-    return Cell(text=text, tone=late if is_late else "plain")
+    return Cell(text=text, tone=tone_if_late if is_late else "plain")
 
 
 def _rates(view: View) -> Iterator[ArmsRow]:
-    """Yield what a GPU puts out and what turns cost, with the quotient of both arms' figures."""
+    """Yield what a GPU puts out and what turns cost.
+
+    A change is the ratio of both figures, without an interval.
+    """
     replicas = view.evidence.deployment.replicas
     gpus = {arm: view.evidence.gpus(arm) * replicas for arm in view.arms}
     per_gpu = {arm: 1 / each for arm, each in gpus.items()}
@@ -429,12 +442,15 @@ def _gpus(view: View) -> Iterator[ArmsRow]:
 
 
 def _verdicts(view: View, workload: str | None) -> Iterator[ArmsRow]:
-    """Yield the verdicts; the headline has that of a single arm, unless it lacks something."""
+    """Yield the verdicts.
+
+    Left out for a single arm with nothing missing: the headline says its verdict.
+    """
     found = view.verdicts(workload)
     if not any(found) or view.compares_runs:
         return
-    alone = found[0] if len(found) == 1 and workload is None else None
-    if alone is not None and not need(view.decision, alone):
+    only = found[0] if len(found) == 1 and workload is None else None
+    if only is not None and not need(view.decision, only):
         return
     cells = [_verdict(view, each) for each in found]
     yield row("verdict", changes=cells)
@@ -478,5 +494,6 @@ def need(decision: Decision, verdict: ArmVerdict, *, is_whole: bool = False) -> 
         return f": {' and '.join(costs)}" if costs else ""
     # A cell has room for counts, and for what all of them take.
     counts = (cost.partition(", ")[0].replace("paired ", "") for cost in costs)
+    # The cost of a part that is played again is not known, so there is no total with it.
     spent = labels.totals(wanted.values()) if len(wanted) == len(costs) else ()
     return f": {', '.join((' and '.join(counts), *spent))}"

@@ -36,7 +36,7 @@ def job(url: str) -> Job:
         leg=1,
         seed=0,
         targets=partial(tuple, [Target(arm="a", url=url)]),
-        speech={"a": RequestStyle(model="m")},
+        styles={"a": RequestStyle(model="m")},
         trace_seed=0,
         block=64,
         tokenizer=WORD_TOKENS,
