@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias, TypeVar
 
 from advisor import words
 from advisor.estimate import Estimate
+from advisor.evidence import present
 
 ABSENT: Final = "–"
 MINUS: Final = "−"
@@ -329,11 +330,6 @@ def numbers(values: Sequence[float | None]) -> tuple[str | None, ...]:
     if not _are_alike(known):
         return where_known(values, partial(significant, digits=3))
     return where_known(values, partial(number, decimals=_digits(max(known))))
-
-
-def present(values: Iterable[T | None]) -> list[T]:
-    """Return the values that are known."""
-    return [value for value in values if value is not None]
 
 
 def where_known(

@@ -18,13 +18,13 @@ from agentload.report.charts.spec import Band, ChartAxis, Lanes, LaneSpan, RuleL
 from agentload.report.formats.html import environment, security_policy, style
 from agentload.report.formats.json import indented_json
 from agentload.report.formats.md import render as as_markdown
+from agentload.report.lookup import first
 from agentload.report.parts import Cell, Listing, Table, Tone, in_grey, table
 from agentload.report.record import ConfigRow, Measured, Missing, rows
 from agentload.report.render import write_files
 from agentload.report.sections.arms import need, words
 from agentload.report.sections.opening import BANNERS, HEADINGS
 from agentload.report.sections.rows import ABSENT
-from agentload.report.sections.view import first
 
 GIB: Final = 1 << 30
 NOT_SEEN: Final = in_grey("not observed")

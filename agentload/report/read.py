@@ -23,8 +23,8 @@ from agentload.evidence.view import ADDED, RunView
 from agentload.exposition.scrape import Scrape
 from agentload.model.rows import ArmRow, ProbeRow
 from agentload.report import format as say
+from agentload.report.lookup import by_key
 from agentload.report.parts import Block, Made, Retrieval, RunFacts, Served, Timeline, Turn
-from agentload.report.sections.view import by_key
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.study.document import json_text

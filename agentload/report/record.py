@@ -15,8 +15,8 @@ from agentload.dispatch.checking import RECORDED
 from agentload.evidence.capacity import Concurrency, concurrency
 from agentload.evidence.hardware import gpu_memory
 from agentload.report.advise import document_of
+from agentload.report.lookup import first
 from agentload.report.parts import Document
-from agentload.report.sections.view import first
 from agentload.store.database import reading
 from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import verdict

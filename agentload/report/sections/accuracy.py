@@ -9,8 +9,9 @@ from advisor.verdict import BucketResult
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import HeatMap, Square
+from agentload.report.lookup import by_key
 from agentload.report.parts import Cell, Field, Group, Retrieval, group, table
-from agentload.report.sections.view import View, by_key
+from agentload.report.sections.view import View
 
 
 def accuracy(view: View) -> Group | None:

@@ -6,6 +6,7 @@ from os.path import commonprefix
 from typing import Final
 
 from advisor import words
+from advisor.evidence import present
 from advisor.gates import client
 from advisor.statistics.screen import screening
 from advisor.steps import Again, Calibrate, Control, Questions, without_amount
@@ -177,7 +178,7 @@ def suggestions(view: View) -> frozenset[Suggestion]:
     """Return the steps whose commands are to be taken now, without their amounts."""
     if view.decision.kind != "measured":
         return frozenset()
-    needed: list[Suggestion] = say.present(need.step for need in view.needs)
+    needed: list[Suggestion] = present(need.step for need in view.needs)
     return frozenset(without_amount(step)[0] for step in (*needed, *_controls(view)))
 
 

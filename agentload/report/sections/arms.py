@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from advisor.estimate import Estimate
+from advisor.evidence import present
 from advisor.legs.speed import INDIFFERENT, UNJUDGED
 from advisor.steps import Again
 from advisor.verdict import ArmVerdict, Change, Decision, Figure, Need
@@ -107,7 +108,7 @@ def _levels(view: View) -> str:
 
 def _level(intervals: Iterable[Estimate | None]) -> str:
     """Return the level of the first interval: `at 95%`; empty without one."""
-    known = say.present(intervals)
+    known = present(intervals)
     return f"at {100 * known[0].level:.3g}%" if known else ""
 
 
@@ -244,7 +245,7 @@ def _latencies(view: View, workload: str | None) -> Iterator[ArmsRow]:
     means = typical(view, workload)
     for metric, words in METRICS:
         changes = view.changes(metric, workload)
-        floors = say.present(each.floor for each in say.present(changes))
+        floors = present(each.floor for each in present(changes))
         if any(changes):
             reference, *own = _times(view, means.get(metric))
             changed = _changes(view, changes, workload)

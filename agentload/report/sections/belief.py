@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from advisor.dtypes import canonical
+from advisor.evidence import present
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.parts import Certainty, Check, assurance, doubt, objection
@@ -141,7 +142,7 @@ def _fits(expected: str | None, observed: str | None) -> bool:
 
 def _kernel(view: View) -> Iterator[Check]:
     arms = view.evidence.arms
-    kernels = say.present(arm.kernel for arm in arms)
+    kernels = present(arm.kernel for arm in arms)
     if len(kernels) < len(arms):
         yield doubt("the attention kernel could not be read from every server")
     elif len(set(kernels)) == 1:
@@ -185,14 +186,14 @@ def _pool(view: View) -> Iterator[Check]:
 
 
 def _foreign(view: View) -> Iterator[Check]:
-    counts = say.present(each.foreign_requests for each in view.evidence.health)
+    counts = present(each.foreign_requests for each in view.evidence.health)
     if counts:
         text = f"{say.plural(sum(counts), 'request')} from other clients on the servers"
         yield objection(text, "open") if any(counts) else assurance(text)
 
 
 def _pairs(view: View) -> Iterator[Check]:
-    changes = say.present(view.changes("turn_ms", None))
+    changes = present(view.changes("turn_ms", None))
     if not changes:
         return
     fewest = min(changes, key=lambda each: each.pairs)
@@ -244,7 +245,7 @@ def _void(view: View) -> Iterator[Check]:
 
 def _lag(view: View) -> Iterator[Check]:
     health = view.evidence.health
-    lags = say.present(each.send_lag_p99_ms for each in health)
+    lags = present(each.send_lag_p99_ms for each in health)
     sources = sorted({_STAMPS[each.stamp_source] for each in health if each.stamp_source})
     if not lags:
         return

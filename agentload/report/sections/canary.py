@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from advisor.evidence import Arm, Floats
+from advisor.evidence import Arm, Floats, present
 from agentload import documents
 from agentload.report import format as say
 from agentload.report import labels
@@ -71,8 +71,8 @@ def _late_s(view: View) -> float:
 
     By the service level of the policy or of the run, else by the p95 of the reference.
     """
-    levels = say.present(map(view.policy.slo, view.workloads))
-    agreed = say.present(slo.ttft_ms for slo in levels)
+    levels = present(map(view.policy.slo, view.workloads))
+    agreed = present(slo.ttft_ms for slo in levels)
     of_run = level_of_run(view.facts)
     if not levels and of_run is not None and of_run.ttft_ms is not None:
         agreed = [of_run.ttft_ms]

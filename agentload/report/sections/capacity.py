@@ -15,9 +15,10 @@ from advisor.steps import CapacitySearch
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import ChartAxis, HeatMap, Plot, Series, Square
+from agentload.report.lookup import by_key
 from agentload.report.parts import Group, Step, Table, group, in_grey, table
 from agentload.report.sections.gpus import agents
-from agentload.report.sections.view import View, by_key
+from agentload.report.sections.view import View
 
 
 def capacity(view: View) -> Group | None:

@@ -9,13 +9,14 @@ from dataclasses import replace
 from typing import Final
 
 from advisor import words
-from advisor.evidence import PairLoad, TwinChange
+from advisor.evidence import PairLoad, TwinChange, present
 from advisor.verdict import Coverage, Quantity
 from agentload.evidence.gather import pair_load
 from agentload.report import format as say
 from agentload.report import labels
+from agentload.report.lookup import first
 from agentload.report.parts import Cell, Group, group, table
-from agentload.report.sections.view import View, first
+from agentload.report.sections.view import View
 from agentload.study.kinds import Replay
 
 COLUMNS: Final = ("", "10%", "50%", "90%", "99%", "largest")
@@ -50,7 +51,7 @@ def line(view: View) -> str:
     tokens = "" if is_all else f" and {_share(whole.token_share)} of their tokens"
     study = view.facts.study
     cut = study.load.max_context_tokens if isinstance(study, Replay) else None
-    missed = say.present(each.workload for each in view.decision.coverage if not each.played)
+    missed = present(each.workload for each in view.decision.coverage if not each.played)
     known = f"measured by the first {say.plural(whole.calls, 'call')} of a longer trace"
     parts = (
         f"{_share(whole.call_share)} of your calls{tokens}, contexts {_reach(view, whole)}",
@@ -108,7 +109,7 @@ def _load_of_whole_sessions(view: View) -> PairLoad | None:
 
 def _calls(view: View) -> str:
     """Say of how many calls the changes of turn latency of whole servers are, at the least."""
-    calls = [each.calls for each in say.present(view.changes("turn_ms", None))]
+    calls = [each.calls for each in present(view.changes("turn_ms", None))]
     return f", {say.plural(min(calls), 'call')} per arm" if calls else ""
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import scipy
 
-from advisor.evidence import Floats
+from advisor.evidence import Floats, present
 from advisor.legs.speed import INDIFFERENT
 from advisor.verdict import Change
 from advisor.words import interval
@@ -139,8 +139,8 @@ def _caption(view: View, spans: Sequence[LaneSpan], low: float, high: float) -> 
 
 
 def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[LaneSpan]:
-    known = say.present(changes)
-    floors = say.present(each.floor for each in known)
+    known = present(changes)
+    floors = present(each.floor for each in known)
     if floors:
         noise = 100 * max(floors)
         tip = f"noise ±{say.number(noise, 1)}%"

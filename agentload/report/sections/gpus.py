@@ -6,6 +6,7 @@ from typing import Final
 
 from advisor.assess.capacity import fewer_gpus
 from advisor.estimate import Estimate
+from advisor.evidence import present
 from advisor.verdict import Capacity
 from agentload.report import format as say
 from agentload.report import labels
@@ -81,7 +82,7 @@ def _are_lower_bounds(*sides: Capacity | None) -> bool:
 
 def _lacking(view: View, *sides: Capacity | None) -> str:
     """Say why a saving is not known."""
-    known = say.present(sides)
+    known = present(sides)
     is_measured = len(known) == len(sides) and all(each.agents_per_gpu for each in known)
     if is_measured and view.evidence.deployment.peak_agents is None:
         return "set load.peak_agents in the policy, your agents at peak"

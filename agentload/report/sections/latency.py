@@ -10,8 +10,9 @@ from advisor.verdict import BreakEven, ItlLine
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import Band, ChartAxis, Plot, Series, cloud
+from agentload.report.lookup import first
 from agentload.report.parts import Group, Table, group, table
-from agentload.report.sections.view import View, first
+from agentload.report.sections.view import View
 
 US, NS = 1e3, 1e6
 """In a millisecond."""

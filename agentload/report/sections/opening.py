@@ -8,15 +8,16 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from advisor import words
-from advisor.evidence import Kind
+from advisor.evidence import Kind, present
 from advisor.verdict import ArmVerdict, Leg, Word
 from agentload.evidence.described import UNKNOWN_GPU
 from agentload.report import format as say
 from agentload.report import labels
+from agentload.report.lookup import by_key, first
 from agentload.report.parts import Answer, Listing, Tone
 from agentload.report.sections.arms import need
 from agentload.report.sections.gpus import saving
-from agentload.report.sections.view import View, by_key, first
+from agentload.report.sections.view import View
 from agentload.report.sections.wording import reason_in_words
 
 BANNERS: Final[dict[Kind, str]] = {
@@ -89,7 +90,7 @@ def by_workload(view: View) -> str:
     """
     if len(view.workloads) < 2 or view.compares_runs:
         return ""
-    verdicts = {name: say.present(view.verdicts(name)) for name in view.workloads}
+    verdicts = {name: present(view.verdicts(name)) for name in view.workloads}
     names_of = by_key(
         ((_words(known), *(each.arm for each in known)), name) for name, known in verdicts.items()
     )

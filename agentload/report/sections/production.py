@@ -13,8 +13,9 @@ import numpy as np
 from advisor.evidence import Calls, Floats
 from agentload.exposition.likeness import Figures, Level, Likeness, MeanAndQuantiles, Unit, likeness
 from agentload.report import format as say
+from agentload.report.lookup import first
 from agentload.report.parts import Cell, Check, Group, Tone, assurance, doubt, group, table
-from agentload.report.sections.view import View, first
+from agentload.report.sections.view import View
 
 
 def sides(row: Likeness) -> tuple[str, str]:

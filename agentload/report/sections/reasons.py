@@ -13,10 +13,11 @@ from advisor.verdict import ArmVerdict, Finding, Inequality, Need, Weight
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.labels import sentence
+from agentload.report.lookup import by_key
 from agentload.report.parts import Reason, Step, Tone
 from agentload.report.sections.actions import suggestions
 from agentload.report.sections.arms import words
-from agentload.report.sections.view import View, by_key
+from agentload.report.sections.view import View
 from agentload.report.sections.wording import reason
 
 _TONES: Final[dict[Weight, Tone]] = {

@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from advisor.estimate import Estimate
-from advisor.evidence import CapacityPoint
+from advisor.evidence import CapacityPoint, present
 from advisor.verdict import HitCliff, TaskFigures
 from agentload.report import format as say
 from agentload.report import labels
+from agentload.report.lookup import first
 from agentload.report.parts import Field, Group, Table, group, table
-from agentload.report.sections.view import View, first
+from agentload.report.sections.view import View
 
 WHAT: Final = (
     "A task is a session; its latency is the sum of its turns' latencies, waits of users and tools "
@@ -48,7 +49,7 @@ def tasks(view: View) -> Group | None:
 def _table(view: View, workload: str | None) -> Table:
     found = [first(view.decision.tasks, arm=arm, workload=workload) for arm in view.arms]
     title = f"Tasks of {workload}" if workload else "Tasks, whole server"
-    notes = say.join(_notes(say.present(found)), " ")
+    notes = say.join(_notes(present(found)), " ")
     return table(title, ("", *view.columns), _rows(view, found), notes)
 
 

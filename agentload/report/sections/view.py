@@ -5,11 +5,10 @@ The decision, its evidence, the run's facts, and which arm the report speaks for
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
-from advisor.evidence import Calls, Evidence
+from advisor.evidence import Calls, Evidence, present
 from advisor.policy import Policy
 from advisor.steps import Step
 from advisor.verdict import ArmVerdict, Capacity, Change, Decision, Figure, Need
@@ -17,10 +16,8 @@ from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import Mark, Series
 from agentload.report.commands import suggestion
+from agentload.report.lookup import first
 from agentload.report.parts import RunFacts
-
-T = TypeVar("T")
-K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,13 +141,13 @@ class View:
     @property
     def played(self) -> int:
         """Count the block pairs that the figures rest on."""
-        observed = say.present(each.calls for each in self.evidence.observations)
+        observed = present(each.calls for each in self.evidence.observations)
         return len({pair for calls in observed for pair in np.unique(calls.pair).tolist()})
 
     def calls(self, arm: str) -> list[Calls]:
         """List the calls that were observed on an arm, class by class."""
         observed = self.evidence.observations
-        return say.present(each.calls for each in observed if each.arm == arm)
+        return present(each.calls for each in observed if each.arm == arm)
 
     def command(self, step: Step) -> str | None:
         """Return the command that takes a step; None where it would be refused."""
@@ -211,18 +208,3 @@ class View:
     def has_agents_per_gpu(self) -> bool:
         """Tell whether the agents that a GPU of some arm carries were measured."""
         return any(each.agents_per_gpu is not None for each in self.decision.capacity)
-
-
-def by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
-    """Gather the values of each key, keys and values in the order of the pairs."""
-    found: dict[K, list[T]] = {}
-    for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found
-
-
-def first(values: Iterable[T], **wanted: object) -> T | None:
-    """Return the first value whose fields are as *wanted*; None where there is none."""
-    for name, wish in wanted.items():
-        values = [each for each in values if getattr(each, name) == wish]
-    return next(iter(values), None)

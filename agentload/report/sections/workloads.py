@@ -7,15 +7,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from advisor.estimate import Estimate
+from advisor.evidence import present
 from advisor.verdict import Change, Figure
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import Band, ChartAxis, Plot, RuleLine, Series, every
 from agentload.report.labels import WORDS
+from agentload.report.lookup import first
 from agentload.report.parts import Cell, Group, Table, group, table
 from agentload.report.sections.bottleneck import bottleneck
 from agentload.report.sections.differences import shifts
-from agentload.report.sections.view import View, first
+from agentload.report.sections.view import View
 
 FIGURES: Final[dict[str, dict[str, Any]]] = WORDS["figures"]
 """What a reader calls a figure (`says`), and what it is multiplied by where its name says the
@@ -37,7 +39,7 @@ def server(view: View) -> Group | None:
 
 
 def _pairs(view: View, name: str | None) -> Iterator[Plot]:
-    found = say.present(view.changes("turn_ms", name))
+    found = present(view.changes("turn_ms", name))
     changes = [each for each in found if each.by_pair]
     if not changes:
         return
@@ -106,7 +108,7 @@ def _bottlenecks(view: View) -> Iterator[tuple[str, ...]]:
 
 def _fields(figures: Sequence[Figure | None]) -> Iterator[Cell | str]:
     """Print one figure of every arm, with the decimals that the least certain arm earns."""
-    known: list[Estimate] = [each.estimate for each in say.present(figures)]
+    known: list[Estimate] = [each.estimate for each in present(figures)]
     for each in figures:
         if each is None:
             yield Cell(text=say.ABSENT, tone="muted")
