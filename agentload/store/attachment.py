@@ -154,13 +154,15 @@ def _carry_out(step: Callable[[], None]) -> None:
         step()
         return
     first, working = Lock(), Lock()
-    ended, failures = list[bool](), list[BaseException]()
+    left, ended, failures = [step], list[bool](), list[BaseException]()
 
     def run() -> None:
         if not first.acquire(blocking=False):
             return  # a thread was started already when Ctrl-C came
         try:
-            step()
+            # Nothing of DuckDB's may be this thread's when it has ended: where that is let go of
+            # while the interpreter ends, the process is aborted.
+            left.pop()()
         except BaseException as error:  # noqa: BLE001 - raised below, in the thread that asked
             failures.append(error)
         ended.append(True)

@@ -3,6 +3,8 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -327,3 +329,22 @@ def test_ctrl_c_at_any_instant_leaves_no_file_attached_and_stays_ctrl_c(tmp_path
     assert stopped
     with writing(path, patience_s=0.0):
         pass
+
+
+def test_the_thread_that_opens_and_closes_keeps_nothing_of_duckdb(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with writing(tmp_path / "x.duckdb"):
+        pass
+    not_over = []
+
+    def start(run: Callable[[], None], arguments: tuple[()]) -> None:
+        not_over.append(run)  # as a thread that has not left its last line
+        start_new_thread(run, arguments)
+
+    monkeypatch.setattr(attachment, "start_new_thread", start)
+    with reading(tmp_path / "x.duckdb") as connection:
+        kept = weakref.ref(connection)
+    assert len(not_over) == 2
+    del connection
+    assert kept() is None
