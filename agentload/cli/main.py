@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
+from threading import active_count
 from typing import Annotated, Final, Literal
 
 import typer
@@ -206,6 +207,11 @@ def _report_failure(error: Exception) -> int:
         raise error
     _say("error", "out of memory; what was measured is in its journal")
     _say("hint", "use --resume on a machine with more memory, or with fewer sessions at once")
+    if active_count() > 1:
+        # Python would wait for a thread that loads rows, and DuckDB's own end this process by a
+        # segmentation fault where they have no memory.
+        _drop_what_stdout_holds()
+        os._exit(FAILED)
     return FAILED
 
 
