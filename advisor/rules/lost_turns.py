@@ -1,8 +1,7 @@
-"""Turns that end in an error: a gain for those that end well is no gain for the agents of others.
+"""The arm loses turns to errors, and the reference loses fewer: no gain in latency makes up for it.
 
-Few lost turns leave latencies comparable, and are all the same a fault of the arm where the
-reference loses fewer. Those of one session have one cause more often than not, so sessions are
-counted.
+So few that latencies can still be compared are a fault all the same. Turns that one session loses
+mostly have one cause, so sessions are counted.
 """
 
 import numpy as np

@@ -160,8 +160,8 @@ def _carry_out(step: Callable[[], None]) -> None:
         if not first.acquire(blocking=False):
             return  # a thread was started already when Ctrl-C came
         try:
-            # Nothing of DuckDB's may be this thread's when it has ended: where that is let go of
-            # while the interpreter ends, the process is aborted.
+            # This thread keeps no object of DuckDB's after the step: one that is freed here while
+            # the interpreter ends aborts the process.
             left.pop()()
         except BaseException as error:  # noqa: BLE001 - raised below, in the thread that asked
             failures.append(error)
