@@ -13,8 +13,8 @@ from agentload.matrix.parts import lay_out, traces_of, write_arms
 from agentload.matrix.past import changes, end_of, hold, progress_of
 from agentload.matrix.steps import MatrixStep
 from agentload.run.place import StudyPlace
-from agentload.study.kinds import Probe
-from agentload.study.parts import Live
+from agentload.study.kinds import Probe, Replay
+from agentload.study.parts import Live, TraceRef
 from tests.matrix.files import SERVED, matrix, parts_of
 from tests.matrix.verbs import Verbs, failing, measured, played
 
@@ -56,10 +56,10 @@ def test_a_verb_that_outlives_its_matrix_keeps_others_out_of_the_folder(
 
 
 def test_a_step_that_became_a_report_or_was_one_is_carried_out_again() -> None:
-    study = Probe(servers=Live(endpoints="e"))
-    probed = MatrixStep(model="m", name="x", kind="replay", arms=(), study=study)
+    study = Replay(traces=(TraceRef(path="t"),), servers=Live(endpoints="e"))
+    step_played = MatrixStep(model="m", name="x", kind="replay", arms=(), study=study)
     reported = MatrixStep(model="m", name="x", kind="report", arms=(), study=None)
-    for step, other in ((probed, reported), (reported, probed)):
+    for step, other in ((step_played, reported), (reported, step_played)):
         end = end_of(step)
         assert (end.has_finished(step), end.has_finished(other)) == (True, False)
 

@@ -62,14 +62,12 @@ def test_losses_in_fewer_than_one_session_of_two_hundred_are_no_reason_to_wait()
 def test_turns_that_end_otherwise_than_well_and_were_not_lost_are_no_errors() -> None:
     evidence = losing(EVIDENCE, "fp8", 8)
     assert findings(lost_turns, evidence) != []
-    for unknown in (True, False):
+    for known in (True, False):
         observations = tuple(
             replace(
-                each,
-                calls=None
-                if each.calls is None
-                else replace(each.calls, lost=None if unknown else each.calls.lost & False),
+                each, calls=replace(each.calls, lost=each.calls.lost & False if known else None)
             )
             for each in evidence.observations
+            if each.calls is not None and each.calls.lost is not None
         )
         assert findings(lost_turns, replace(evidence, observations=observations)) == []
