@@ -18,8 +18,8 @@ from typing import Any, Final
 from agentload.importers.parts import (
     Head,
     Intake,
+    JsonRecord,
     Placed,
-    Record,
     SizedCall,
     lines,
     parse_json,
@@ -157,7 +157,7 @@ def sessions(
         )
 
 
-def _fields(intake: Intake) -> Placed[Record]:
+def _fields(intake: Intake) -> Placed[JsonRecord]:
     for path in intake.files:
         for place, line in lines(path, intake.notes):
             text = line.decode("utf-8", "replace").strip()
@@ -179,7 +179,7 @@ def _fields(intake: Intake) -> Placed[Record]:
 
 def _tokens(
     intake: Intake,
-    fields: Record,
+    fields: JsonRecord,
     counted: tuple[str, ...],
     sized: tuple[str, ...],
     per_token: float,
@@ -198,7 +198,7 @@ def _tokens(
 
 
 # a field is of any JSON type
-def _first(fields: Record, names: tuple[str, ...]) -> Any:  # noqa: ANN401
+def _first(fields: JsonRecord, names: tuple[str, ...]) -> Any:  # noqa: ANN401
     return next((found for found in map(fields.get, names) if found not in _NOTHING), None)
 
 

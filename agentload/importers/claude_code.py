@@ -26,8 +26,8 @@ from agentload.importers.parts import (
     Head,
     ImportNotes,
     Intake,
+    JsonRecord,
     Placed,
-    Record,
     TranscriptEntry,
     chat,
     fields,
@@ -91,7 +91,7 @@ def _transcripts(intake: Intake, path: Path, seen: set[int]) -> Iterator[AgentTr
     """
     agents: dict[str, tuple[float, str]] = {}
     for agent, _, record in _by_agent(
-        _count_unknown(intake, files.records(path, Record, intake.notes))
+        _count_unknown(intake, files.records(path, JsonRecord, intake.notes))
     ):
         at_s = fields.stamp(record)
         if agent not in agents and at_s is not None:
@@ -156,7 +156,7 @@ class _Node:
         return self.id
 
 
-def _by_agent(found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, str, Record]]:
+def _by_agent(found: Iterable[tuple[str, JsonRecord]]) -> Iterator[tuple[str, str, JsonRecord]]:
     """Yield (sub-agent or nothing, place, line) of linked lines; in
     old logs, which name no agents, the first line identifies one.
     """
@@ -173,7 +173,7 @@ def _by_agent(found: Iterable[tuple[str, Record]]) -> Iterator[tuple[str, str, R
         yield agent, place, record
 
 
-def _count_unknown(intake: Intake, found: Iterable[tuple[str, Record]]) -> Placed[Record]:
+def _count_unknown(intake: Intake, found: Iterable[tuple[str, JsonRecord]]) -> Placed[JsonRecord]:
     """Pass lines through and count those of an unknown type."""
     for place, record in found:
         if str(record.get("type")) not in _KNOWN:
@@ -185,7 +185,7 @@ def _read(intake: Intake, path: Path, agent: str, seen: set[int]) -> list[Transc
     """Return the entries of one agent in a file; `seen` are the calls of earlier files."""
     tree = _Tree(intake)
     # Errors were reported in the first pass.
-    for whose, place, record in _by_agent(files.records(path, Record, ImportNotes("lenient"))):
+    for whose, place, record in _by_agent(files.records(path, JsonRecord, ImportNotes("lenient"))):
         if whose == agent:
             tree.add(place, record)
     return [entry for node in tree.nodes for entry in _entries(intake, node, seen)]
@@ -201,7 +201,7 @@ class _Tree:
         self._by_call: dict[str, _Node] = {}  # by the id of a tool call
         self._by_name: dict[int, _Node] = {}  # by message and request
 
-    def add(self, place: str, record: Record) -> None:
+    def add(self, place: str, record: JsonRecord) -> None:
         """Add a line: to the answer it belongs to or follows, or as a message of its own."""
         above = self._owners.get(str(record.get("parentUuid")))
         message = record.get("message")
@@ -212,7 +212,7 @@ class _Tree:
         self._owners[record["uuid"]] = node
 
     def _node_of_answer(
-        self, record: Record, message: Record, above: _Node | None, place: str
+        self, record: JsonRecord, message: JsonRecord, above: _Node | None, place: str
     ) -> _Node:
         """Return the node of an answer, of which a line may be the first or another one."""
         own = message.get("id") or record["uuid"]
@@ -226,7 +226,7 @@ class _Tree:
         return node
 
     def _node_of_input(
-        self, record: Record, message: object, above: _Node | None, place: str
+        self, record: JsonRecord, message: object, above: _Node | None, place: str
     ) -> _Node:
         """Return the node that a line follows as a result or a note, or a new one for a message."""
         results = _ids(files.as_object(message), "tool_result", "tool_use_id")
@@ -243,7 +243,9 @@ class _Tree:
             answered.last_s = fields.stamp(record) or answered.last_s
         return answered
 
-    def _new_node(self, record: Record, above: _Node | None, place: str, *, name: int = 0) -> _Node:
+    def _new_node(
+        self, record: JsonRecord, above: _Node | None, place: str, *, name: int = 0
+    ) -> _Node:
         """Add a node for a line that belongs to no other."""
         at_s = fields.stamp(record)
         sent_s = None if above is None else above.last_s
@@ -259,7 +261,7 @@ class _Tree:
         return node
 
 
-def _extend_answer(intake: Intake, node: _Node, record: Record, message: Record) -> None:
+def _extend_answer(intake: Intake, node: _Node, record: JsonRecord, message: JsonRecord) -> None:
     """Add what another line of an answer says; usage grows from line to line."""
     node.said += chat.pieces(intake, "assistant", message)
     node.last_s = fields.stamp(record) or node.last_s
@@ -273,7 +275,7 @@ def _extend_answer(intake: Intake, node: _Node, record: Record, message: Record)
             node.usage[kind] = max(count, node.usage.get(kind, 0))
 
 
-def _pieces(intake: Intake, record: Record) -> Iterator[ContextPiece]:
+def _pieces(intake: Intake, record: JsonRecord) -> Iterator[ContextPiece]:
     """Yield what a line adds to the context: a message, or an attachment."""
     message = record.get("message")
     if isinstance(message, dict):
@@ -283,13 +285,13 @@ def _pieces(intake: Intake, record: Record) -> Iterator[ContextPiece]:
         yield chat.words(intake, "user", text)
 
 
-def _ids(message: Record, kind: str, name: str) -> list[str]:
+def _ids(message: JsonRecord, kind: str, name: str) -> list[str]:
     """Return the ids, in the field *name*, of a message's blocks of a kind."""
     blocks = files.objects(message.get("content"))
     return [str(block.get(name)) for block in blocks if block.get("type") == kind]
 
 
-def _sub_agent(record: Record) -> str | None:
+def _sub_agent(record: JsonRecord) -> str | None:
     agent = files.as_object(record.get("toolUseResult")).get("agentId")
     return str(agent) if agent else None
 

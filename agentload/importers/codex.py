@@ -24,7 +24,7 @@ from agentload.importers.parts import (
     Head,
     ImportNotes,
     Intake,
-    Record,
+    JsonRecord,
     TranscriptEntry,
     chat,
     fields,
@@ -70,8 +70,8 @@ def sessions(intake: Intake) -> Iterator[Session]:
 
 
 def _transcript(intake: Intake, path: Path) -> AgentTranscript:
-    _, first = next(records(path, Record, ImportNotes("lenient")), ("", {}))
-    meta: Record = {}
+    _, first = next(records(path, JsonRecord, ImportNotes("lenient")), ("", {}))
+    meta: JsonRecord = {}
     if first.get("type") == "session_meta":
         meta = files.as_object(first.get("payload"))
     spawned_by: str | None = None
@@ -114,7 +114,7 @@ class _Rollout:
 
     def entries(self, path: Path) -> Iterator[TranscriptEntry]:
         """Read a file."""
-        for place, record in records(path, Record, self.intake.notes):
+        for place, record in records(path, JsonRecord, self.intake.notes):
             payload = record.get("payload")
             if not isinstance(payload, dict) or str(record.get("type")) not in _KINDS:
                 self.intake.notes.meet(place, "a line of an unknown type")
@@ -135,7 +135,7 @@ class _Rollout:
                         yield from self._count(payload.get("info"))
         yield from self._close(CallUsage())
 
-    def _item(self, item: Record, place: str, at_s: float | None) -> Iterator[TranscriptEntry]:
+    def _item(self, item: JsonRecord, place: str, at_s: float | None) -> Iterator[TranscriptEntry]:
         kind = str(item.get("type"))
         is_message = kind == "message"
         if kind in _SILENT:
@@ -160,15 +160,15 @@ class _Rollout:
         elif pieces:
             yield self._entry(place, pieces)
 
-    def _pieces_of_message(self, message: Record) -> Iterator[ContextPiece]:
+    def _pieces_of_message(self, message: JsonRecord) -> Iterator[ContextPiece]:
         """Read a message that was sent to the model."""
         return chat.pieces(self.intake, chat.role_of(message.get("role")), message)
 
-    def _result(self, item: Record) -> Iterator[ContextPiece]:
+    def _result(self, item: JsonRecord) -> Iterator[ContextPiece]:
         tool = self.names.get(str(item.get("call_id")))
         return chat.pieces(self.intake, "tool", {"content": item.get("output")}, tool=tool)
 
-    def _pieces_of_model(self, item: Record) -> Iterator[ContextPiece]:
+    def _pieces_of_model(self, item: JsonRecord) -> Iterator[ContextPiece]:
         """Read what the model wrote: a message, its reasoning, or a call of a tool."""
         match item.get("type"):
             case "message":
@@ -222,7 +222,7 @@ class _Rollout:
             yield self._entry(self.place, self.queue)
             self.queue = []
 
-    def _compact(self, payload: Record, place: str) -> Iterator[TranscriptEntry]:
+    def _compact(self, payload: JsonRecord, place: str) -> Iterator[TranscriptEntry]:
         """Drop the history, and begin a new one with what a compaction leaves."""
         self.intake.notes.drop("the call that wrote a compaction's summary: not in the transcript")
         history = files.as_list(payload.get("replacement_history"))
@@ -233,7 +233,7 @@ class _Rollout:
         self.tip = None
         yield self._entry(place, pieces)
 
-    def _instructions(self, payload: Record, place: str) -> Iterator[TranscriptEntry]:
+    def _instructions(self, payload: JsonRecord, place: str) -> Iterator[TranscriptEntry]:
         said = payload.get("base_instructions") or payload.get("instructions")
         text = said.get("text") if isinstance(said, dict) else said
         if isinstance(text, str) and self.tip is None:
@@ -254,6 +254,6 @@ class _Rollout:
         return entry
 
 
-def _counts(said: Record) -> dict[str, int]:
+def _counts(said: JsonRecord) -> dict[str, int]:
     """Return what is a number of tokens."""
     return {name: count for name, count in said.items() if type(count) is int}

@@ -17,8 +17,8 @@ from agentload.importers.parts import (
     Continuations,
     Head,
     Intake,
+    JsonRecord,
     Placed,
-    Record,
     SpokenCall,
     chat,
     fields,
@@ -85,15 +85,15 @@ def sessions(intake: Intake) -> Iterator[SpokenCall]:
         )
 
 
-def _records(intake: Intake) -> Placed[Record]:
+def _records(intake: Intake) -> Placed[JsonRecord]:
     for path in intake.files:
         if path.name.removesuffix(".gz").removesuffix(".zst").endswith(".csv"):
             yield from fields.every_row(path, intake.notes)
         else:
-            yield from intake.of(path, Record)
+            yield from intake.of(path, JsonRecord)
 
 
-def _is_left_out(intake: Intake, record: Record) -> bool:
+def _is_left_out(intake: Intake, record: JsonRecord) -> bool:
     kind = record.get("call_type")
     if isinstance(kind, str) and kind and not any(chat in kind for chat in _CHATS):
         intake.notes.drop("a call that is not a chat")
@@ -107,7 +107,7 @@ def _is_left_out(intake: Intake, record: Record) -> bool:
     return False
 
 
-def _usage(record: Record) -> CallUsage:
+def _usage(record: JsonRecord) -> CallUsage:
     metadata = files.object_in(record.get("metadata"))
     response = files.object_in(record.get("response"))
     inner = fields.usage(

@@ -27,7 +27,7 @@ from agentload.importers.parts import (
     Grid,
     Head,
     Intake,
-    Record,
+    JsonRecord,
     SpokenCall,
     by_session,
     chat,
@@ -55,7 +55,7 @@ class _Line(msgspec.Struct):
     text_input: str | None = None
     messages: list[Any] | None = None
     tools: list[Any] | None = None
-    payload: Record | None = None
+    payload: JsonRecord | None = None
     context_mode: str | None = None
     message_mode: str | None = None
 

@@ -23,7 +23,7 @@ from agentload.importers.parts import (
     Continuations,
     Head,
     Intake,
-    Record,
+    JsonRecord,
     SpokenCall,
     chat,
     fields,
@@ -72,7 +72,7 @@ def sessions(
 def _calls(intake: Intake) -> Iterator[SpokenCall]:
     """Yield the calls of each record: every answer of a conversation, or one request."""
     continuations = Continuations()
-    records = enumerate(intake.records(Record))
+    records = enumerate(intake.records(JsonRecord))
     first = list(islice(records, _PEEKED))
     times = (fields.first_time(record, *_SENT) for _, (_, record) in first)
     since_s = fields.first_known(times) or 0.0
@@ -160,7 +160,7 @@ def _times(intake: Intake, found: list[Any], timing: CallTiming) -> list[float |
     return times
 
 
-def _timing(record: Record) -> CallTiming:
+def _timing(record: JsonRecord) -> CallTiming:
     """Return when a request, or all of a conversation, began and ended."""
     sent_s = fields.first_time(record, *_SENT)
     return CallTiming(sent_s=sent_s, done_s=fields.first_time(record, *_DONE))
@@ -178,7 +178,7 @@ def _note_unknown_times(intake: Intake, timing: CallTiming, answers: int) -> Non
 
 def _call(
     intake: Intake,
-    record: Record,
+    record: JsonRecord,
     context: list[ContextPiece],
     *,
     place: str,
@@ -215,11 +215,11 @@ def _call(
     )
 
 
-def _request(record: Record) -> Record:
+def _request(record: JsonRecord) -> JsonRecord:
     return files.object_in(record.get("request")) or files.object_in(record.get("body")) or record
 
 
-def _messages(request: Record) -> list[Any]:
+def _messages(request: JsonRecord) -> list[Any]:
     inner = request.get("conversations", request.get("input"))
     return files.as_list(request.get("messages", inner))
 

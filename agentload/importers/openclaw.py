@@ -31,8 +31,8 @@ from agentload.importers.parts import (
     Head,
     ImportNotes,
     Intake,
+    JsonRecord,
     Placed,
-    Record,
     TranscriptEntry,
     chat,
     fields,
@@ -73,8 +73,8 @@ _MAGIC: Final = b"SQLite format 3\0"
 class _Branch(msgspec.Struct):
     """The session in a bundle."""
 
-    entries: list[Record]
-    header: Record | None = None
+    entries: list[JsonRecord]
+    header: JsonRecord | None = None
 
 
 def sniff(head: Head) -> float:
@@ -108,13 +108,13 @@ def _transcript_of_file(intake: Intake, path: Path) -> AgentTranscript:
     """Return the transcript in a file, under the key that the index next to it has."""
     own = path.name.split(".jsonl")[0]
     key = own
-    said: Record = {}
+    said: JsonRecord = {}
     for name, listed in _read(path.parent / "sessions.json").items():
         if files.as_object(listed).get("sessionId") == own:
             key = name
             said = listed
             break
-    first = islice(records(path, Record, ImportNotes("lenient")), 3)
+    first = islice(records(path, JsonRecord, ImportNotes("lenient")), 3)
     times = [fields.stamp(record) for _, record in first]
     return _transcript(
         read=partial(transcripts.entries_of_file, intake, path),
@@ -126,7 +126,7 @@ def _transcript_of_file(intake: Intake, path: Path) -> AgentTranscript:
     )
 
 
-def _read(path: Path) -> Record:
+def _read(path: Path) -> JsonRecord:
     """Return the object in a JSON file; an empty one without the file."""
     return files.as_object(parse_json(head(path, 1 << 26))) if path.exists() else {}
 
@@ -136,7 +136,7 @@ def _transcript_of_bundle(intake: Intake, path: Path) -> AgentTranscript:
     said = _read(path.with_name("manifest.json"))
     key = str(said.get("sessionKey") or said.get("sessionId") or path.parent.name)
     agent = key.split(":")[1] if key.startswith("agent:") else ""
-    entries: list[Record] = []
+    entries: list[JsonRecord] = []
     for _, found in records(path, _Branch, ImportNotes("lenient")):
         entries += [found.header or {}, *found.entries]
     return _transcript(
@@ -149,7 +149,7 @@ def _transcript_of_bundle(intake: Intake, path: Path) -> AgentTranscript:
     )
 
 
-def _branch(intake: Intake, path: Path) -> Placed[Record]:
+def _branch(intake: Intake, path: Path) -> Placed[JsonRecord]:
     for place, found in records(path, _Branch, intake.notes):
         for number, entry in enumerate(found.entries):
             yield f"{place}, entry {number}", entry
@@ -205,7 +205,7 @@ def _opening(intake: Intake, trajectory: Path) -> list[ContextPiece]:
     """Read the system prompt and the tools of the trajectory's first request, if there is one."""
     if not trajectory.exists():
         return []
-    for _, event in records(trajectory, Record, ImportNotes("lenient")):
+    for _, event in records(trajectory, JsonRecord, ImportNotes("lenient")):
         compiled = event.get("data")
         if event.get("type") == "context.compiled" and isinstance(compiled, dict):
             system = chat.pieces(intake, "system", {"content": compiled.get("systemPrompt")})
@@ -255,7 +255,7 @@ def _readable(what: str) -> Iterator[None]:
         raise TraceError(f"{what} is damaged: {error}", hint="sqlite3 FILE .recover") from error
 
 
-def _rows(database: sqlite3.Connection, table: str) -> Iterator[Record]:
+def _rows(database: sqlite3.Connection, table: str) -> Iterator[JsonRecord]:
     """Yield a table's rows by column, whatever the version's columns; none without the table."""
     with _readable(f"the table {table}"):
         if _exists(database, table):
@@ -275,7 +275,7 @@ def _began(database: sqlite3.Connection) -> list[tuple[str, int]]:
         ).fetchall()
 
 
-def _stored_events(path: Path, session: str, notes: ImportNotes) -> Placed[Record]:
+def _stored_events(path: Path, session: str, notes: ImportNotes) -> Placed[JsonRecord]:
     """Yield (place, event) of one session's transcript, in order."""
     with closing(_open(path)) as database:
         try:

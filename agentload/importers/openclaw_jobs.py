@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 from cronsim import CronSim, CronSimError
 
-from agentload.importers.parts import Head, Intake, Record, fields
+from agentload.importers.parts import Head, Intake, JsonRecord, fields
 from agentload.model.trace import Segment, Session, Turn
 from agentload.plugins import Count, Positive
 
@@ -51,7 +51,7 @@ class _Job(msgspec.Struct):
     created_ms: float = msgspec.field(name="createdAtMs", default=0.0)
     updated_ms: float = msgspec.field(name="updatedAtMs", default=0.0)
     target: str = msgspec.field(name="sessionTarget", default="isolated")
-    payload: Record = {}
+    payload: JsonRecord = {}
 
 
 class _List(msgspec.Struct):

@@ -24,7 +24,7 @@ from agentload.importers.parts import (
     Head,
     ImportNotes,
     Intake,
-    Record,
+    JsonRecord,
     SpokenCall,
     chat,
     fields,
@@ -69,7 +69,7 @@ class Span:
     parent: str | None
     start_s: float
     end_s: float
-    attributes: Record
+    attributes: JsonRecord
     events: tuple[tuple[str, float | None], ...] = ()
 
 
@@ -100,7 +100,7 @@ def _conversations(intake: Intake) -> dict[str, str]:
     """Find the conversations of traces in a first pass over all files."""
     found: dict[str, str] = {}
     for path in intake.files:
-        for _, record in files.records(path, Record, ImportNotes("lenient")):
+        for _, record in files.records(path, JsonRecord, ImportNotes("lenient")):
             for span in spans(record):
                 if span is None:
                     continue
@@ -111,7 +111,7 @@ def _conversations(intake: Intake) -> dict[str, str]:
 
 
 def _rows(intake: Intake, names: Mapping[str, str]) -> Iterator[_Row]:
-    for place, record in intake.records(Record):
+    for place, record in intake.records(JsonRecord):
         for span in spans(record):
             if span is None:
                 intake.notes.skip(place, "a span without an id or a time")
@@ -133,7 +133,7 @@ def _rows(intake: Intake, names: Mapping[str, str]) -> Iterator[_Row]:
             yield row
 
 
-def _kind(attributes: Record) -> Kind:
+def _kind(attributes: JsonRecord) -> Kind:
     operation = fields.first(attributes, "gen_ai.operation.name", "llm.request.type")
     if str(operation) in _CHATS:
         return "chat"
@@ -226,11 +226,11 @@ def _entries(rows: Sequence[_Row]) -> list[transcripts.TranscriptEntry]:
     return list(requests.entries(calls, calls[0].id))
 
 
-def _numbered_messages(said: Record, name: str) -> list[Record]:
+def _numbered_messages(said: JsonRecord, name: str) -> list[JsonRecord]:
     """Read messages that older instrumentations split into attributes,
     such as gen_ai.prompt.0.role and gen_ai.prompt.0.content.
     """
-    found: list[Record] = []
+    found: list[JsonRecord] = []
     for number in count():
         role = f"{name}.{number}.role"
         content = f"{name}.{number}.content"
@@ -240,7 +240,7 @@ def _numbered_messages(said: Record, name: str) -> list[Record]:
     return found
 
 
-def spans(record: Record) -> Iterator[Span | None]:
+def spans(record: JsonRecord) -> Iterator[Span | None]:
     """Yield a record's spans; None for one without an id or a time."""
     for resource in _objects(record, "resourceSpans", "resource_spans"):
         for scope in _objects(resource, "scopeSpans", "scope_spans", "instrumentationLibrarySpans"):
@@ -252,12 +252,12 @@ def spans(record: Record) -> Iterator[Span | None]:
         yield _span(record, None)
 
 
-def _objects(found: Record, *names: str) -> list[Record]:
+def _objects(found: JsonRecord, *names: str) -> list[JsonRecord]:
     """Return the objects in the first of these fields that there is."""
     return files.objects(next((found[name] for name in names if name in found), None))
 
 
-def _span(found: Record, trace: object) -> Span | None:
+def _span(found: JsonRecord, trace: object) -> Span | None:
     context = files.as_object(found.get("context"))
     own = fields.first(found, "spanId", "span_id") or context.get("span_id")
     trace = fields.first(found, "traceId", "trace_id") or context.get("trace_id") or trace
@@ -283,7 +283,7 @@ def _span(found: Record, trace: object) -> Span | None:
     )
 
 
-def _attributes(found: object) -> Record:
+def _attributes(found: object) -> JsonRecord:
     if isinstance(found, dict):
         return found
     return {str(each.get("key")): _value(each.get("value")) for each in files.objects(found)}

@@ -19,7 +19,7 @@ from agentload.importers.parts import (
     Head,
     ImportNotes,
     Intake,
-    Record,
+    JsonRecord,
     fields,
     files,
     records,
@@ -61,7 +61,7 @@ def _first(path: Path) -> float:
     session's header is younger than the entries it starts with.
     """
     times = []
-    for _, record in islice(records(path, Record, ImportNotes("lenient")), _LOOKED_AT):
+    for _, record in islice(records(path, JsonRecord, ImportNotes("lenient")), _LOOKED_AT):
         message = files.as_object(record.get("message"))
         at_s = fields.first_known((fields.stamp(message), fields.stamp(record)))
         if at_s is not None:

@@ -20,7 +20,7 @@ from agentload.importers.parts import (
     Grid,
     Head,
     Intake,
-    Record,
+    JsonRecord,
     chat,
     records,
     requests,
@@ -73,7 +73,7 @@ def sessions(intake: Intake, *, grid: Grid = "keep") -> Iterator[Session]:
 
 
 def _lengths(intake: Intake, path: Path) -> Iterator[tuple[int, int]]:
-    for place, row in records(path, Record, intake.notes):
+    for place, row in records(path, JsonRecord, intake.notes):
         ids = [value for name, value in row.items() if name.endswith("_id")]
         length = row.get("token_length")
         if len(ids) == 1 and isinstance(ids[0], int) and isinstance(length, int) and length >= 0:

@@ -17,7 +17,7 @@ from agentload.importers.parts import (
     ContextPiece,
     Head,
     Intake,
-    Record,
+    JsonRecord,
     SpokenCall,
     chat,
     requests,
@@ -30,8 +30,8 @@ LICENCE: Final = "the public SWE-agent trajectories are MIT (SWE-agent/SWE-agent
 
 class _Step(msgspec.Struct):
     execution_time: float | None = None
-    messages: list[Record] | None = None
-    query: list[Record] | None = None
+    messages: list[JsonRecord] | None = None
+    query: list[JsonRecord] | None = None
     response: str | None = None
 
 
@@ -46,7 +46,7 @@ class _Info(msgspec.Struct):
 
 
 class _Trajectory(msgspec.Struct):
-    history: list[Record] = []
+    history: list[JsonRecord] = []
     trajectory: list[_Step] = []
     info: _Info = msgspec.field(default_factory=_Info)
 

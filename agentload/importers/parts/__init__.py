@@ -4,7 +4,7 @@ Source. An importer takes an `Intake` (`intake`): its files, its `ImportNotes` o
 estimated or dropped (`notes`), and the keys of contents. `files` yields JSON values and lines of
 plain or compressed files, `fields` rows of tables, times and usages. `Head` is what `sniff` sees.
 
-Record. An importer turns each call of its source into one of three records, by what the source
+JsonRecord. An importer turns each call of its source into one of three records, by what the source
 knows of a prompt:
 
 - its length, perhaps with block ids: a `SizedCall`;
@@ -38,7 +38,7 @@ from agentload.importers.parts.blocks import BlockPrompt, Numbering, PromptTree,
 from agentload.importers.parts.chat import ContextPiece
 from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue
 from agentload.importers.parts.fields import agents_usage, rows, seconds
-from agentload.importers.parts.files import Placed, Record, head, lines, parse_json, records
+from agentload.importers.parts.files import JsonRecord, Placed, head, lines, parse_json, records
 from agentload.importers.parts.intake import Head, Intake
 from agentload.importers.parts.notes import ImportNotes
 from agentload.importers.parts.order import CallGroup, Grid, by_session, groups, in_order
@@ -59,10 +59,10 @@ __all__ = [
     "Head",
     "ImportNotes",
     "Intake",
+    "JsonRecord",
     "Numbering",
     "Placed",
     "PromptTree",
-    "Record",
     "SizedCall",
     "SpokenCall",
     "Trail",

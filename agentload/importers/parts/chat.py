@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from agentload.importers.parts.files import Record, as_text, list_in, objects
+from agentload.importers.parts.files import JsonRecord, as_text, list_in, objects
 from agentload.importers.parts.intake import Intake
 from agentload.model.trace import Role, Segment, image_tokens
 
@@ -153,7 +153,7 @@ def messages(intake: Intake, found: Iterable[Any]) -> Iterator[ContextPiece]:
 
 
 def pieces(
-    intake: Intake, role: Role, message: Record, *, tool: str | None = None
+    intake: Intake, role: Role, message: JsonRecord, *, tool: str | None = None
 ) -> Iterator[ContextPiece]:
     """Read one message: its text as one piece, each image as another.
 
@@ -178,7 +178,7 @@ def words(intake: Intake, role: Role, text: str, *, tool: str | None = None) -> 
     return ContextPiece(role=role, tokens=tokens, key=intake.name(role, text), tool=tool)
 
 
-def _blocks(message: Record) -> Mapping[str, list[Any]]:
+def _blocks(message: JsonRecord) -> Mapping[str, list[Any]]:
     """Return a message's blocks by what they become: text, results of tools, images."""
     content = message.get("content", message.get("parts", message.get("value")))
     found: dict[str, list[Any]] = {"text": [], "result": [], "image": []}
@@ -188,16 +188,16 @@ def _blocks(message: Record) -> Mapping[str, list[Any]]:
     return found
 
 
-def _tool_calls(message: Record) -> Iterator[object]:
+def _tool_calls(message: JsonRecord) -> Iterator[object]:
     yield from (call for call in message.get("tool_calls") or () if isinstance(call, dict))
     yield message.get("function_call") or None
 
 
-def _tool_name(message: Record) -> str | None:
+def _tool_name(message: JsonRecord) -> str | None:
     return as_text(message.get("name") or message.get("toolName"))
 
 
-def answers(response: Record) -> list[Record]:
+def answers(response: JsonRecord) -> list[JsonRecord]:
     """List the message of a completion's first choice; empty if there is none."""
     first = objects(list_in(response.get("choices"))[:1])
     return objects([choice.get("message") for choice in first])
@@ -263,7 +263,7 @@ def _call(name: object, arguments: object) -> str:
     return f"{name}({arguments})"
 
 
-def _image(intake: Intake, block: Record) -> ContextPiece:
+def _image(intake: Intake, block: JsonRecord) -> ContextPiece:
     match block:
         case {"data": str(data)} | {"source": {"data": str(data)}}:
             encoded = data

@@ -14,8 +14,8 @@ from agentload.errors import TraceError
 from agentload.importers.parts.dialogue import CallUsage
 from agentload.importers.parts.files import (
     HALF,
+    JsonRecord,
     Placed,
-    Record,
     as_object,
     lines,
     object_in,
@@ -56,7 +56,7 @@ def iso(text: str) -> float | None:
         return None
 
 
-def stamp(record: Record) -> float | None:
+def stamp(record: JsonRecord) -> float | None:
     """Return the time in a record's field `timestamp`, otherwise None."""
     return seconds(record.get("timestamp"))
 
@@ -72,12 +72,12 @@ def _in_seconds(number: float) -> float | None:
 
 
 # ANN401: a field is of any JSON type
-def first(found: Record, *names: str) -> Any:  # noqa: ANN401
+def first(found: JsonRecord, *names: str) -> Any:  # noqa: ANN401
     """Return the first of these fields that is present, otherwise None."""
     return first_known(map(found.get, names))
 
 
-def first_time(found: Record, *names: str) -> float | None:
+def first_time(found: JsonRecord, *names: str) -> float | None:
     """Return the first of these fields that is a time."""
     return first_known(map(seconds, map(found.get, names)))
 
@@ -117,7 +117,7 @@ def usage(found: object) -> CallUsage:
     )
 
 
-def count(said: Record, *names: str) -> int | None:
+def count(said: JsonRecord, *names: str) -> int | None:
     """Return the first number of tokens that has one of these names."""
     for name in names:
         found = said.get(name)
@@ -135,7 +135,7 @@ def whole(text: str) -> int | None:
         return None
 
 
-def _inner(said: Record, *names: str) -> Record:
+def _inner(said: JsonRecord, *names: str) -> JsonRecord:
     found = (said.get(name) for name in names)
     return next((inner for inner in found if isinstance(inner, dict)), {})
 

@@ -13,7 +13,7 @@ from agentload.errors import TraceError
 from agentload.importers.parts.notes import ImportNotes
 
 T = TypeVar("T")
-Record: TypeAlias = dict[str, Any]
+JsonRecord: TypeAlias = dict[str, Any]
 """One JSON object of a source."""
 Placed: TypeAlias = Iterator[tuple[str, T]]
 """What was read, each with its file and line."""
@@ -90,7 +90,7 @@ def parse_json(text: str | bytes) -> Any:  # noqa: ANN401  # foreign JSON, looke
         return None
 
 
-def as_object(found: object) -> Record:
+def as_object(found: object) -> JsonRecord:
     """Return an object; an empty one for anything else."""
     return found if isinstance(found, dict) else {}
 
@@ -105,7 +105,7 @@ def as_text(found: object) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def objects(found: object) -> list[Record]:
+def objects(found: object) -> list[JsonRecord]:
     """Return the objects in a list; none for anything else."""
     return [each for each in as_list(found) if isinstance(each, dict)]
 
@@ -115,7 +115,7 @@ def list_in(found: object) -> list[Any]:
     return as_list(parse_json(found) if isinstance(found, str) else found)
 
 
-def object_in(found: object) -> Record:
+def object_in(found: object) -> JsonRecord:
     """Return an object, or the object in a JSON text; an empty one for anything else."""
     return as_object(parse_json(found) if isinstance(found, str) else found)
 

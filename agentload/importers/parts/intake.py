@@ -15,7 +15,7 @@ import msgspec
 from agentload import documents
 from agentload.errors import TraceError
 from agentload.importers.parts import files
-from agentload.importers.parts.files import Placed, Record, values
+from agentload.importers.parts.files import JsonRecord, Placed, values
 from agentload.importers.parts.notes import ImportNotes
 from agentload.importers.parts.reuse import BlockReuse
 
@@ -164,19 +164,19 @@ class Head:
         return self.bytes.decode("utf-8", "replace")
 
     @cached_property
-    def record(self) -> Record:
+    def record(self) -> JsonRecord:
         """First JSON object, of a line or an array; empty if there is none."""
         return next(iter(self.records), {})
 
     @cached_property
-    def records(self) -> tuple[Record, ...]:
+    def records(self) -> tuple[JsonRecord, ...]:
         """First few JSON objects."""
         lines = filter(bytes.strip, self.bytes.split(b"\n")[:_LINES])
         found = files.objects(list(map(files.parse_json, lines)))
         return tuple(found) or self._elements
 
     @cached_property
-    def _elements(self) -> tuple[Record, ...]:
+    def _elements(self) -> tuple[JsonRecord, ...]:
         texts = [text for _, text in values([self.bytes]) if text is not None]
         return tuple(files.objects(list(map(files.parse_json, texts))))
 

@@ -15,7 +15,7 @@ from agentload.importers.parts import chat, fields
 from agentload.importers.parts.chat import ContextPiece
 from agentload.importers.parts.dialogue import CallTiming, CallUsage, Dialogue, Join
 from agentload.importers.parts.fields import agents_usage
-from agentload.importers.parts.files import Record, as_object, as_text, parse_json, records
+from agentload.importers.parts.files import JsonRecord, as_object, as_text, parse_json, records
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.order import in_order
 from agentload.model.trace import Session, Wait
@@ -52,7 +52,7 @@ class TranscriptEntry:
     """What a call waited for, if roles do not show it."""
 
 
-def entries(intake: Intake, found: Iterable[tuple[str, Record]]) -> Iterator[TranscriptEntry]:
+def entries(intake: Intake, found: Iterable[tuple[str, JsonRecord]]) -> Iterator[TranscriptEntry]:
     """Read entries of all versions; older ones have no ids and are sequential."""
     before: str | None = None
     for number, (place, record) in enumerate(found):
@@ -71,7 +71,7 @@ def entries(intake: Intake, found: Iterable[tuple[str, Record]]) -> Iterator[Tra
 
 def entries_of_file(intake: Intake, path: Path) -> list[TranscriptEntry]:
     """Read the entries of a file."""
-    return list(entries(intake, records(path, Record, intake.notes)))
+    return list(entries(intake, records(path, JsonRecord, intake.notes)))
 
 
 def play(
@@ -167,7 +167,7 @@ def _after_compaction(path: Sequence[TranscriptEntry]) -> Sequence[TranscriptEnt
     return [summary, *kept, *after]
 
 
-def _entry(intake: Intake, record: Record, blank: TranscriptEntry) -> TranscriptEntry:
+def _entry(intake: Intake, record: JsonRecord, blank: TranscriptEntry) -> TranscriptEntry:
     kind = record.get("type")
     message = record.get("message")
     match kind:
@@ -197,7 +197,7 @@ def _text_of_user(intake: Intake, text: object) -> tuple[ContextPiece, ...]:
     return tuple(chat.pieces(intake, "user", {"content": text}))
 
 
-def _message(intake: Intake, message: Record, blank: TranscriptEntry) -> TranscriptEntry:
+def _message(intake: Intake, message: JsonRecord, blank: TranscriptEntry) -> TranscriptEntry:
     role = message.get("role")
     match role:
         case "assistant":
@@ -219,7 +219,7 @@ def _message(intake: Intake, message: Record, blank: TranscriptEntry) -> Transcr
             )
 
 
-def _answer(intake: Intake, message: Record, blank: TranscriptEntry) -> TranscriptEntry:
+def _answer(intake: Intake, message: JsonRecord, blank: TranscriptEntry) -> TranscriptEntry:
     model = as_text(message.get("model"))
     counts = message.get("usage")
     if model in _MIRRORS:
@@ -243,7 +243,7 @@ def _answer(intake: Intake, message: Record, blank: TranscriptEntry) -> Transcri
     )
 
 
-def _child(message: Record) -> str | None:
+def _child(message: JsonRecord) -> str | None:
     if message.get("toolName") != "sessions_spawn":
         return None
     said = parse_json(chat.text_of(message.get("content")))
