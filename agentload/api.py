@@ -10,7 +10,6 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -26,6 +25,7 @@ from agentload.decision.outcome import DecisionOutcome
 from agentload.decision.play import Deciding
 from agentload.errors import UsageError
 from agentload.live.runner import Listener
+from agentload.model.record import Record
 from agentload.report import advise
 from agentload.report.parts import Document
 from agentload.report.render import USUAL, render, write
@@ -58,8 +58,7 @@ HEARS_S: Final = 0.2
 """Seconds between looks for a signal: one that another thread receives wakes nobody."""
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
+class Advice(Record, kw_only=False):
     """The report of a run, or of two; a notebook shows its page."""
 
     document: Document
@@ -79,8 +78,7 @@ class Advice:
         return f'<iframe srcdoc="{page}" style="width: 100%; height: 48rem; border: 0"></iframe>'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(Record):
     """One run that is stored."""
 
     run_id: str
@@ -98,8 +96,7 @@ class Run:
         return Database(self.database).report(self.run_id, policy=policy)
 
 
-@dataclass(frozen=True, slots=True)
-class Database:
+class Database(Record, kw_only=False):
     """A database of runs, opened for each query only, so that runs can write in between."""
 
     path: Path

@@ -7,7 +7,7 @@ import asyncio
 import math
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http.cookiejar import Cookie, CookieJar, DefaultCookiePolicy
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -22,6 +22,7 @@ from agentload.dispatch.framing import MOST_BYTES, OverlongError
 from agentload.dispatch.sse import TOKEN_CHARS, document
 from agentload.endpoints.endpoint import Endpoint, mask, socket_of
 from agentload.endpoints.reach import proxy, tls_context
+from agentload.model.record import Record
 from agentload.tasks import Json
 from agentload.tasks.parts.grading import call_text
 from agentload.telemetry.reach import is_same_server, plain
@@ -124,8 +125,7 @@ def error_text(error: Exception, secrets: Sequence[str]) -> str:
     return mask(f"{type(error).__name__}: {redact(str(error))}", secrets)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndpointAnswer:
+class EndpointAnswer(Record):
     """What an endpoint answered; None where it gives no counts or no probabilities."""
 
     text: str
@@ -137,8 +137,7 @@ class EndpointAnswer:
     logprobs: tuple[float, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class Failed(Record):
     """Why there is no answer."""
 
     error: str

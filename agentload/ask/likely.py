@@ -7,7 +7,6 @@ short lists are tried first. What cannot be asked is a sentence, not an exceptio
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar
 
@@ -17,6 +16,7 @@ from agentload.ask.asker import RETRIES, Failed, attempt, client
 from agentload.dispatch.fault import body_fault
 from agentload.dispatch.shapes import UNREADABLE, TokenUsage, decode
 from agentload.endpoints.endpoint import Endpoint
+from agentload.model.record import Record
 
 T = TypeVar("T")
 TIMEOUT_S: Final = 600.0
@@ -29,8 +29,7 @@ Listed: TypeAlias = Mapping[str, float]
 """Log probabilities by token."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Likely:
+class Likely(Record):
     """The likeliest tokens at one place; None where the server gives no count."""
 
     listed: Listed

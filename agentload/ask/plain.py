@@ -18,6 +18,7 @@ from agentload.dispatch.garbage import garbage
 from agentload.dispatch.shapes import decode
 from agentload.dispatch.sse import StreamParser, document, is_json
 from agentload.endpoints.endpoint import Endpoint
+from agentload.model.record import Record
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
@@ -33,8 +34,7 @@ GIVEN_UP: Final = 2
 ENOUGH: Final = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamAnswer:
+class StreamAnswer(Record):
     """What a short stream showed; its times are those of a probe, not of a measurement."""
 
     text: str

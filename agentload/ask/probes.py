@@ -9,7 +9,6 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from agentload.ask.asker import Failed
@@ -21,6 +20,7 @@ from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.facts import checks
 from agentload.endpoints.identity import Identity, identify, identify_all, served_model
 from agentload.endpoints.reach import reach
+from agentload.model.record import Record
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
@@ -50,8 +50,7 @@ _UNSURE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReuseProbe:
+class ReuseProbe(Record):
     """What one or two equal requests showed of prefix reuse; None is not observed."""
 
     arm: str
@@ -84,8 +83,7 @@ class ReuseProbe:
         return f"{' → '.join(f'{each:.0f}' for each in told) or '–'} ms{times}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class _Seen(Record):
     answers: tuple[StreamAnswer | Failed, ...]
     hits: float | None
     is_on: bool
@@ -226,8 +224,7 @@ def _verdict(last: StreamAnswer, hits: float | None, *, is_on: bool, tokens: int
     return "no hit"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probed:
+class Probed(Record):
     """Hold what the probes found."""
 
     reuse: tuple[ReuseProbe, ...]

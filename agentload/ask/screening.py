@@ -17,6 +17,7 @@ from agentload.ask.asker import Failed
 from agentload.ask.likely import Likely, Prompt, TokenSource, agrees, longest_list, variation
 from agentload.evidence.screen import SCREEN, breaks
 from agentload.layout.passages import places
+from agentload.model.record import Record
 from agentload.model.rows import ProbeRow
 
 SCORED_TO: Final = 8192
@@ -36,8 +37,7 @@ VARIANTS: Final[Mapping[Variant, tuple[str, bool]]] = {
 STOPPED: Final = Failed(error="not asked, as the screen was stopped")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passage:
+class Passage(Record):
     """One prompt as a server takes it, under each salt."""
 
     number: int

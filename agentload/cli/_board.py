@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from textwrap import shorten, wrap
@@ -23,6 +23,7 @@ from agentload.decision.look import Criterion
 from agentload.decision.state import DecisionState
 from agentload.layout.cost import Cost
 from agentload.model.metrics import ClockStart
+from agentload.model.record import Record
 from agentload.run.ask import Listener
 from agentload.run.audience import Audience
 from agentload.run.questions import Question
@@ -43,8 +44,7 @@ _LATER: Final[Mapping[Criterion, str]] = {
 _NO_CAPACITY: Final = "skipped: neither --slo nor --agents is given"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoardTitle:
+class BoardTitle(Record):
     """Say what is decided on."""
 
     traces: str

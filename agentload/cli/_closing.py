@@ -7,12 +7,12 @@ the rest is.
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Final
 
 from agentload.cli._lazy import fold_command
+from agentload.model.record import Record
 from agentload.report.parts import Cell, Document, Step
 from agentload.visible import columns, visible
 
@@ -30,8 +30,7 @@ _STOP: Final = re.compile(r"(?<=[.;]) ")
 """Where a statement ends, unless a bracket is open."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Record, kw_only=False):
     """Hold lines that stay together; those of the highest *rank* are left out first."""
 
     lines: Sequence[str]

@@ -7,20 +7,19 @@ A stop says what is asked and by which commands; what comes of it is the advisor
 import io
 import shutil
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import typer
 
 from agentload.cli.main import run
+from agentload.model.record import Record
 from agentload.report.record import Measured, record_of
 from agentload.report.sections.arms import need, words
 from agentload.verdict.policy import Setting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class Stop(Record):
     """One question of the tour, and the commands that answer it."""
 
     name: str

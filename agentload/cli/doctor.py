@@ -9,7 +9,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -25,6 +24,7 @@ from agentload.live.look import SWITCH, cores, look
 from agentload.live.reader import OTHER_VERSION, who_reads
 from agentload.live.stamps import ANCILLARY_BYTES, received_ns, sent_ns, stamp_received, stamp_sent
 from agentload.model.client import readiness
+from agentload.model.record import Record
 
 # Switching stamps on took 3 ms where it was measured (Linux
 # 6.18); half a second of patience is enough to say no.
@@ -62,8 +62,7 @@ FAST_CLOCKS: Final = frozenset(
 STYLES: Final[dict[str, Style]] = {"ok": "good", "warn": "doubtful", "fail": "bad"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineCheck:
+class MachineCheck(Record):
     """State what one check saw, and what to do unless all is well."""
 
     name: str

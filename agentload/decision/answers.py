@@ -8,7 +8,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +24,7 @@ from agentload.decision.look import ITEMS
 from agentload.evidence import grades
 from agentload.evidence.grades import IN_SEQUENCE
 from agentload.evidence.grades import accuracy as paired
+from agentload.model.record import Record
 from agentload.model.rows import AnswerRow, ArmRow, ProbeRow, Row
 from agentload.report.format import typeset
 from agentload.run import door, past
@@ -56,8 +57,7 @@ QUESTION_TOKENS: Final = 256
 """Prompt tokens that a further question is worth: its own words, and its slower answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswersEnd:
+class AnswersEnd(Record):
     """How a sequence ended."""
 
     asked: Evaluated

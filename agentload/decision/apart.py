@@ -8,18 +8,17 @@ within what is left. The ledger of the decision's run keeps the result.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from agentload.decision.pair_load import least_s
 from agentload.endpoints.read import only
 from agentload.errors import AgentloadError, PlanError, UsageError
+from agentload.model.record import Record
 from agentload.study.change import extend
 from agentload.study.kinds import Decide
 from agentload.study.parts import Virtual
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Apart:
+class Apart(Record):
     """State the result for an arm that was compared by itself."""
 
     arm: str
@@ -78,8 +77,7 @@ def narrowest(
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApartComparison:
+class ApartComparison(Record):
     """Describe one arm to compare with the reference alone, in a run of its own."""
 
     narrow: NarrowError

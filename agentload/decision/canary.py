@@ -8,7 +8,7 @@ Their number is what a twentieth of the budget pays for, in whole contexts.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
@@ -22,6 +22,7 @@ from agentload.decision.look import Look
 from agentload.decision.means import TOGETHER, Means
 from agentload.decision.paired_answers import CANARY_SHARE, price_of_questions
 from agentload.evidence import grades
+from agentload.model.record import Record
 from agentload.model.rows import ProbeRow
 from agentload.run.questions import Question, asking_of
 from agentload.store.database import reading
@@ -44,8 +45,7 @@ SHORTEST: Final = 4096
 """Tokens below which a shorter length says little of where kernels break."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Canary:
+class Canary(Record, dict=True):
     """Ask the questions before speed is refined, as many as fit."""
 
     means: Means

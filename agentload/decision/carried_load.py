@@ -35,6 +35,7 @@ from agentload.evidence.capacity import OF_THE_TURNS, TWINS
 from agentload.layout.windows import held_tokens
 from agentload.model.plan import ClosedLoop
 from agentload.model.profile import ArmProfile, StepTime
+from agentload.model.record import Record
 from agentload.run import door
 from agentload.run.capacity import START, ArmLoad, Chosen, arm_loads, search, simulate_trial
 from agentload.run.find import SearchTrials, require_found
@@ -80,8 +81,7 @@ TRIALS: Final = 8
 """Trials of a search on each arm."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bracket:
+class Bracket(Record):
     """Hold what was measured at and above what the twins say."""
 
     said: tuple[ArmLoad, ...]

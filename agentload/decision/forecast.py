@@ -5,7 +5,6 @@ The forecast states how much of each criterion the budget pays for, and how like
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Final, TypeAlias
 
@@ -23,6 +22,7 @@ from advisor.statistics.planning import (
 )
 from agentload.decision.look import DRAWS as DRAWS_OF_SESSIONS
 from agentload.decision.look import ITEMS, LENGTHS, PAIRS, Criterion, Look
+from agentload.model.record import Record
 
 PAIR_SPREAD: Final = 0.03
 """Standard deviation of the change from pair to pair, assumed before any was played."""
@@ -38,8 +38,7 @@ DRAWS: Final = 400
 Chances: TypeAlias = tuple[tuple[str, float], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookPrice:
+class LookPrice(Record):
     """State what a question takes."""
 
     minutes: float
@@ -53,8 +52,7 @@ class LookPrice:
         return per_hour * gpus * self.minutes / 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
+class Forecast(Record):
     """State how much of one criterion a budget pays for, and what that can show."""
 
     criterion: Criterion
@@ -64,8 +62,7 @@ class Forecast:
     """Chance that each possible truth is shown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(Record):
     """State what a budget is divided for, besides the prices of questions."""
 
     budget_minutes: float

@@ -2,14 +2,17 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+
+from msgspec import field
 
 from advisor.verdict import ArmVerdict, Decision, Finding
 from agentload.decision.ledger import Ledger
 from agentload.decision.look import DRAWS, PAIRS, Criterion
 from agentload.errors import EvidenceError
 from agentload.evidence.twin import repeats
+from agentload.model.record import Record
 from agentload.model.rows import AnswerRow, BlockRow, ProbeRow
 from agentload.run.capacity import trials
 from agentload.run.past import FIRST
@@ -20,8 +23,7 @@ from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import Verdict, verdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class Known(Record):
     """State what a run holds, and what follows from it."""
 
     ledger: Ledger
@@ -89,8 +91,7 @@ class Known:
         return max(own, key=lambda each: each.calls).by_pair
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRows:
+class RunRows(Record):
     """Hold the rows of a run that a decision goes by, and the verdict on it."""
 
     arms: tuple[str, ...]

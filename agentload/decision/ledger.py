@@ -16,7 +16,7 @@ as probe rows, which `ledger` reads in their order. The outcome of a row says wh
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -25,6 +25,7 @@ import msgspec
 from agentload.decision.apart import Apart
 from agentload.decision.lighter import EasedLoad
 from agentload.decision.look import Criterion, Look
+from agentload.model.record import Record
 from agentload.model.rows import ProbeRow
 from agentload.run.past import began
 from agentload.store import tables
@@ -44,8 +45,7 @@ LEAST_PACE: Final = 0.02
 _NS_PER_MINUTE: Final = 60e9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerEntry:
+class LedgerEntry(Record):
     """State one question that was asked: the minutes planned and taken, and what came out."""
 
     stage: Look
@@ -56,8 +56,7 @@ class LedgerEntry:
     """What a look at the pairs found of each arm."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
+class Ledger(Record):
     """Hold the questions of one run, in their order."""
 
     database: Path

@@ -7,12 +7,12 @@ other (`decision.ledger`), so either can be resumed.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
 
 from agentload.errors import AgentloadError
+from agentload.model.record import Record
 from agentload.study.parts import Load
 
 LEAST_RATE: Final = 0.01
@@ -23,8 +23,7 @@ class LateError(AgentloadError):
     """Requests left late: what was measured is no evidence."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EasedLoad:
+class EasedLoad(Record):
     """State which load was given up, why, and which one is played in its place."""
 
     of: Literal["sessions", "rate_per_s"]

@@ -8,7 +8,6 @@ and the scatter from draw to draw says how well it is known.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Final, TypeAlias
 
@@ -16,6 +15,7 @@ import numpy as np
 import scipy
 
 from advisor.evidence import Floats
+from agentload.model.record import Record
 
 LEVEL: Final = 0.95
 KNOWN: Final = 0.015
@@ -31,8 +31,7 @@ PlayTurns: TypeAlias = Callable[[int, int], tuple[int, int]]
 """Plays so many sessions of the draw of a number; returns its turns, and those that held."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LongRunLoad:
+class LongRunLoad(Record):
     """State the load that a twin carries in the long run."""
 
     load: float
@@ -40,8 +39,7 @@ class LongRunLoad:
     """Half width of the interval of its log, at `LEVEL`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Played:
+class _Played(Record, eq=False):
     """What some draws of sessions show at a load."""
 
     logit: float

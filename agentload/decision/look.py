@@ -1,7 +1,8 @@
 """Name one question of a decision: its criterion, and its amount in all once asked."""
 
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from agentload.model.record import Record
 
 Criterion: TypeAlias = Literal[
     "checks", "service level", "canary", "screen", "speed", "step times", "capacity", "accuracy"
@@ -29,8 +30,7 @@ LENGTHS: Final = (8192, 32768)
 """Lengths of questions where the lengths of contexts are unknown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Look(Record):
     """Name one question and its amount in all.
 
     The amount counts pairs, items at these lengths, plays of a grid, or draws for capacity.

@@ -5,11 +5,11 @@ That is the trace, the arms, the load, and the run that keeps the answers.
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
 import msgspec
+from msgspec import field
 
 from advisor.evidence import POOL_HOLDS
 from advisor.legs import questions
@@ -30,6 +30,7 @@ from agentload.layout.steady import Steady
 from agentload.layout.timeline import ServerPace
 from agentload.layout.windows import held_tokens
 from agentload.model.profile import Price as GpuPrice
+from agentload.model.record import Record
 from agentload.model.shape import TraceShape
 from agentload.model.trace import Trace
 from agentload.run.arms import Arms, read_arms
@@ -58,8 +59,7 @@ USUAL: Final = Slo(ttft_ms=2000.0, tpot_ms=100.0)
 """Service level where the user names a peak and no level."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Means:
+class Means(Record, dict=True):
     """Hold the study of a decision, and what it is carried out with."""
 
     study: Decide

@@ -1,7 +1,7 @@
 """State how a decision ended; keep its document, and delete what an equal one left."""
 
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -9,6 +9,7 @@ from agentload.decision.apart import Apart
 from agentload.decision.ledger import LedgerEntry
 from agentload.decision.lighter import EasedLoad
 from agentload.decision.look import Look
+from agentload.model.record import Record
 from agentload.report.advise import document_of, keep
 from agentload.report.parts import Document
 from agentload.store import runs
@@ -25,8 +26,7 @@ question costs more than is left; late: this client could not keep up with the s
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionOutcome:
+class DecisionOutcome(Record):
     """State how a decision ended, and what it asked until then."""
 
     run_id: str

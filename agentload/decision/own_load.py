@@ -10,7 +10,7 @@ import json
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -22,6 +22,7 @@ from agentload.dispatch.arrivals import rng_of
 from agentload.evidence.capacity import TWINS
 from agentload.layout.steady import Steady
 from agentload.model.profile import ArmProfile
+from agentload.model.record import Record
 from agentload.model.rows import CallRow, ProbeRow
 from agentload.run.capacity import trial_plan
 from agentload.study.kinds import Search
@@ -46,8 +47,7 @@ Turns: TypeAlias = Mapping[tuple[str, int], int]
 """Nanoseconds that turns took, by session and number."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnLoad:
+class OwnLoad(Record):
     """State how many agents a replica has, and how their sessions wait."""
 
     agents: int

@@ -2,13 +2,14 @@
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from agentload.emulator.steptime import decode_s, prefill_s
 from agentload.layout.cost import assumed_prefill_s
 from agentload.layout.timeline import ASSUMED_TOKEN_S, NOMINAL, ServerPace, turn_seconds, wait_s
 from agentload.model.profile import ArmProfile
+from agentload.model.record import Record
 from agentload.model.shape import TraceShape
 from agentload.model.trace import Trace
 from agentload.study.parts import Load
@@ -19,8 +20,7 @@ ROUNDS: Final = 4
 """Rounds of an iteration: how many answers come at once depends on how long they take."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
+class Rates(Record):
     """Hold the profiles of the arms; none of real servers."""
 
     profiles: tuple[ArmProfile, ...]

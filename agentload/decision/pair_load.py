@@ -5,7 +5,6 @@ What the user says of the load stays.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -15,6 +14,7 @@ from agentload.decision.look import PAIRS
 from agentload.errors import UsageError
 from agentload.layout.steady import Steady
 from agentload.layout.windows import held_tokens, longest_priming_s, windows_played
+from agentload.model.record import Record
 from agentload.run.arms import read_arms
 from agentload.study.kinds import Decide
 from agentload.study.parts import Load
@@ -32,8 +32,7 @@ SHORTEST_BLOCK_S: Final = 5.0
 """Seconds of the shortest block: shorter ones end before their turns do."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Surroundings(Record):
     """Hold what a load has to fit into."""
 
     budget_s: float

@@ -4,7 +4,7 @@ The questions have the lengths of the user's contexts. A screen comes first: are
 at which lengths is it worth to ask?
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
@@ -20,6 +20,7 @@ from agentload.decision.means import Means
 from agentload.decision.sequence import reasons
 from agentload.errors import EndpointError, InterruptError
 from agentload.layout.cost import Prefill, assumed_prefill_s
+from agentload.model.record import Record
 from agentload.run import door
 from agentload.run.audience import check_stored
 from agentload.run.questions import (
@@ -62,8 +63,7 @@ def _cost(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairedAnswers:
+class PairedAnswers(Record):
     """Ask the graded questions that say whether an arm is as accurate."""
 
     means: Means
@@ -102,8 +102,7 @@ class PairedAnswers:
         return question_order(means.questions(look), look.amount, means.beside, shares=shares)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Screen:
+class Screen(Record, dict=True):
     """Screen how likely each arm holds what comes next in the user's own prompts."""
 
     means: Means

@@ -5,7 +5,6 @@ say nothing and are cut short. An arm that misses the level with one session mis
 load, however fast or cheap the arm is.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -18,6 +17,7 @@ from agentload.decision.look import Look
 from agentload.decision.means import Means
 from agentload.dispatch.arrivals import rng_of
 from agentload.evidence.capacity import ALONE
+from agentload.model.record import Record
 from agentload.run import door
 from agentload.run.capacity import Chosen
 from agentload.run.find import SearchTrials
@@ -34,8 +34,7 @@ WAIT_S: Final = 1.0
 SAID: Final = {"yes": "meets it", "no": "misses it", "unclear": "may meet it"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SingleSession:
+class SingleSession(Record):
     """Run the trials of a single session."""
 
     means: Means

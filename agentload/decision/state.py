@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from advisor.judge import NOT_LATENCY
 from advisor.verdict import ArmVerdict
@@ -10,11 +9,11 @@ from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known
 from agentload.decision.ledger import LedgerEntry
 from agentload.decision.look import Look
+from agentload.model.record import Record
 from agentload.verdict.looks import SpeedInterval
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskedLook:
+class AskedLook(Record):
     """Name the question that is being asked, its price, and how long ago it began."""
 
     look: Look
@@ -22,8 +21,7 @@ class AskedLook:
     minutes: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionState:
+class DecisionState(Record):
     """State what was asked, what is being asked, what is spent, and how the arms compare."""
 
     asked: tuple[LedgerEntry, ...]

@@ -1,13 +1,15 @@
 """Read the user's sessions once, and cut them to what all arms of a decision take."""
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
+
+from msgspec import field
 
 from agentload.errors import PlanError
 from agentload.layout.coverage import trace_shapes
 from agentload.layout.steady import Steady, steady
 from agentload.layout.traces import shorten
+from agentload.model.record import Record
 from agentload.model.shape import TraceShape
 from agentload.model.trace import Trace
 from agentload.model.walk import context_tokens
@@ -17,8 +19,7 @@ from agentload.study.kinds import Decide
 LEAVE_OUT: Final = "leave that arm out to decide between the others on all of the trace"
 
 
-@dataclass(frozen=True, eq=False)
-class UserTrace:
+class UserTrace(Record, dict=True, eq=False, kw_only=False):
     """Hold the sessions of a study, with the waits that they have."""
 
     study: Decide

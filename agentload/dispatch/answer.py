@@ -4,17 +4,12 @@ These structs are apart from those who use them: mypyc compiles those modules, a
 keywords of a struct, such as `frozen`.
 """
 
-from dataclasses import dataclass
-
-from msgspec import Struct
-
 from agentload.dispatch.fault import Fault
 from agentload.model.commands import TokenRule
-from agentload.model.record import record
+from agentload.model.record import Record
 
 
-@record
-class CallTerms(Struct, frozen=True, kw_only=True, gc=False):
+class CallTerms(Record, gc=False):
     """Describe what a call asked for, as far as its answer is judged by it."""
 
     tokens: int | None = None
@@ -27,16 +22,14 @@ class CallTerms(Struct, frozen=True, kw_only=True, gc=False):
     wants_reply: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyToolCall:
+class ReplyToolCall(Record):
     """A call of a tool, joined from its pieces; the arguments are JSON text."""
 
     name: str
     arguments: str
 
 
-@record
-class Parsed(Struct, frozen=True, kw_only=True, gc=False):
+class Parsed(Record, gc=False):
     """What an answer said.
 
     `stamps_ns` and `tokens` have one entry for each chunk that carried tokens.

@@ -6,13 +6,13 @@ running usage. Where it gives neither, tokens are estimated, and the rule used i
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from agentload.model.commands import TokenRule
+from agentload.model.record import Record
 
 Counting: TypeAlias = Literal["token_ids", "running_usage", "usage"]
 """What the server is asked to count by: ids per chunk, usage per chunk, or final usage."""
@@ -42,8 +42,7 @@ class Chunk(msgspec.Struct, gc=False):
     """Characters of the text that the event shows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Record, kw_only=False):
     """Hold the chunks that carried tokens, the tokens of each, and the counting rule."""
 
     chunks: Sequence[Chunk]

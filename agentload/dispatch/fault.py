@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from agentload.dispatch.arrivals import SECOND
 from agentload.dispatch.shapes import UNREADABLE, decodable_error
+from agentload.model.record import Record
 
 MESSAGE_CHARS = 200
 # Only these first characters of a message are looked at; later ones
@@ -33,8 +33,7 @@ _SECRET = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(Record):
     """Describe an error as a server reported it."""
 
     kind: str

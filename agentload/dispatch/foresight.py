@@ -1,11 +1,11 @@
 """Look through a block before its clock starts, as that takes a while and must delay no call."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from agentload.dispatch.arrivals import SECOND
 from agentload.dispatch.intake import intake
 from agentload.model.plan import Block, Foretelling, Plan
+from agentload.model.record import Record
 from agentload.model.trace import PRIME, Session
 
 # On a local network; where connecting takes longer, the call waits, and its row says so.
@@ -14,8 +14,7 @@ TOKEN_NS: Final = 100  # to render one token on a busy core
 MOST_NS: Final = 5 * SECOND
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Foresight:
+class Foresight(Record):
     """Hold what must be known of a block before it starts."""
 
     quoted: frozenset[tuple[str, int]]

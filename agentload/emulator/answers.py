@@ -15,13 +15,13 @@ import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import pairwise
 from statistics import NormalDist
 from typing import Final, Literal, TypeAlias
 
 from agentload.model.profile import Accuracy, ArmProfile
+from agentload.model.record import Record
 from agentload.prompts import words
 
 QUESTION_CHARS: Final = 2_000
@@ -38,8 +38,7 @@ GARBAGE: Final = "!"
 _CHAT_TOKENS: Final = (32, 128)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Record):
     """Hold what a right answer to a question says, and what a wrong one says."""
 
     right: str
@@ -229,8 +228,7 @@ def _value(statement: str) -> str:
     return statement
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineAnswer:
+class EngineAnswer(Record):
     """Hold an answer token by token."""
 
     pieces: tuple[str, ...]

@@ -1,6 +1,5 @@
 """Define what goes into the engine and what comes out; instants are ns of the shell's clock."""
 
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -8,6 +7,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from agentload.emulator.steplog import Stay, ends_ps, token_counts
+from agentload.model.record import Record
 
 PS_PER_NS: Final = 1000
 Run: TypeAlias = tuple[str, int]
@@ -77,8 +77,7 @@ def stamps(ends_ps: NDArray[np.int64], origin_ns: int) -> NDArray[np.int64]:
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gauges:
+class Gauges(Record):
     """The engine's state and counters, with the meaning that vLLM gives them."""
 
     running: int

@@ -13,7 +13,7 @@ Equal seeds give equal faults.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Annotated, Final, TypeAlias, assert_never, get_args
 
@@ -23,10 +23,10 @@ from agentload import documents
 from agentload.emulator.profile import ComplaintError, build, mapping
 from agentload.errors import ProfileError
 from agentload.model.profile import ArmProfile, Episode, Figure, Many, Number, Share
+from agentload.model.record import Record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Some:
+class Some(Record):
     """Select the requests that a fault meets: those that fit every condition given.
 
     Requests are numbered from 1.
@@ -43,7 +43,6 @@ class Some:
     until_s: Figure | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Busy(Some):
     """Decline the request: 429 or 503, with how long to wait."""
 
@@ -51,14 +50,12 @@ class Busy(Some):
     retry_after_s: Figure | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Cut(Some):
     """Close the connection in mid-stream: no finish reason, no end mark."""
 
     after_tokens: Number = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Stall(Some):
     """Fall silent in mid-stream, for a while or for ever."""
 
@@ -66,14 +63,12 @@ class Stall(Some):
     seconds: Figure | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Trickle(Some):
     """Send the answer byte by byte, as a slow loris does to a server."""
 
     ms_per_byte: Figure = 100.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class InBand(Some):
     """Send an error inside the stream, under HTTP 200, and end the stream properly.
 
@@ -84,7 +79,6 @@ class InBand(Some):
     message: str = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Crash(Some):
     """Kill the server in mid-stream; it comes back after `down_s`, or never (None)."""
 
@@ -92,37 +86,32 @@ class Crash(Some):
     down_s: Figure | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restart:
+class Restart(Record):
     """Restart the server at some time: it loses all calls and its cache, and is down."""
 
     at_s: Figure
     down_s: Figure = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutOfMemory:
+class OutOfMemory(Record):
     """Lose every running call once the KV cache holds this many tokens at a time."""
 
     tokens: Many
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrongDtype:
+class WrongDtype(Record):
     """Run another arm of the profile under this one's name, as when a flag was lost."""
 
     really: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drift:
+class Drift(Record):
     """Get slower with time, as a machine does that heats up."""
 
     per_hour: Figure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Neighbour:
+class Neighbour(Record):
     """Be slower for a while, because somebody else uses the machine."""
 
     from_s: Figure

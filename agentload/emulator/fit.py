@@ -13,7 +13,6 @@ it may be. `steptime` defines C, s and s'.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from agentload.emulator.steptime import distinct_experts, saturation
 from agentload.errors import ProfileError
 from agentload.model.profile import Experts, StepTime
+from agentload.model.record import Record
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -48,8 +48,7 @@ NOTHING: Final = 1e-6
 """A coefficient that explains less than this share of the measured time counts as 0."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class Observed(Record):
     """Calls of one arm that were answered in full, one entry a call."""
 
     sent_ns: Ints
@@ -60,8 +59,7 @@ class Observed:
     """When each chunk of the call arrived."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Error:
+class Error(Record):
     """Relative error of predictions for observations left out: median, 90th percentile."""
 
     median: float
@@ -69,8 +67,7 @@ class Error:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
+class Fitted(Record):
     """Hold the coefficients and how well they predict."""
 
     step: StepTime
@@ -135,8 +132,7 @@ def fit(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Prompts:
+class _Prompts(Record):
     """Prompts that prefilled alone, described by their chunks."""
 
     ttft_ms: Floats

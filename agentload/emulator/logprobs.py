@@ -7,7 +7,6 @@ error, from the rest of the prompt and the number of other requests, is drawn fo
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, TypeAlias
 
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from agentload.model.profile import ArmProfile
+from agentload.model.record import Record
 from agentload.prompts.words import WORDS
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
@@ -32,8 +32,7 @@ _REST: Final = -3.0
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class Places(Record):
     """Places in a text, each given by keys of the words right before it and of all before it."""
 
     tails: Keys
@@ -83,8 +82,7 @@ def within(words: Sequence[str]) -> Places:
     return Places(tails=tails[1:-1], wholes=wholes[:-1], tokens=counts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranking:
+class Ranking(Record):
     """Rank the likely words at each place, the likeliest first."""
 
     names: Keys

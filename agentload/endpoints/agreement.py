@@ -1,7 +1,6 @@
 """Check servers before they are compared: against the arms file, and against each other."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
@@ -21,14 +20,14 @@ from agentload.errors import EndpointError
 from agentload.kvmath.gpus import gpu_named
 from agentload.model.controls import SAME, is_control, original, replica
 from agentload.model.kv import NAMED
+from agentload.model.record import Record
 
 SHARED: Final = ("version", "max_model_len", "gpu_memory_utilization")
 """Facts that change latencies and pools whatever is compared."""
 SHARED_SETTINGS: Final = ("max_num_batched_tokens", "max_num_seqs", "kv_cache_memory_bytes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
+class Agreement(Record):
     """How far the servers' own reports agree with the arms file."""
 
     mismatches: tuple[str, ...] = ()

@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,14 +15,14 @@ from agentload.errors import ProfileError, UsageError
 from agentload.kvmath.config import model_shape
 from agentload.kvmath.pool import READ, TRIED
 from agentload.model.kv import CALIBRATED_IN, RECIPES, WELL_KNOWN, Recipe
+from agentload.model.record import Record
 
 FIRST_PORT: Final = 8000
 COMMON: Final = ("--enable-prompt-tokens-details",)
 """Makes vLLM report the cached tokens of each call; off by default."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pins:
+class Pins(Record):
     """Settings that are equal on all arms, because pool and answers depend on them.
 
     None leaves vLLM's default.

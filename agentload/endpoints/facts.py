@@ -6,10 +6,10 @@ that nobody reports is unknown, not wrong.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from agentload.model.kv import FORMATS
+from agentload.model.record import Record
 
 Facts: TypeAlias = Mapping[str, Any]
 """Facts by the names of `Identity.facts`, some of them read back from JSON."""
@@ -134,8 +134,7 @@ def _shown(value: object) -> str:
     return text[: LONGEST - 1] + "…"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectationCheck:
+class ExpectationCheck(Record):
     """One expectation and the fact that the server reports."""
 
     name: str

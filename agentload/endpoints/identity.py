@@ -10,11 +10,11 @@ measured; otherwise its silence would be noticed after hours.
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
 import aiohttp
+from msgspec import field
 
 from agentload.endpoints import pages
 from agentload.endpoints.arguments import arguments
@@ -24,6 +24,7 @@ from agentload.errors import EndpointError
 from agentload.exposition.scrape import DIGITS, Scrape, of_replicas
 from agentload.exposition.text import OversizeError
 from agentload.model.controls import CONTROL
+from agentload.model.record import Record
 from agentload.telemetry.gpu import of_page
 from agentload.telemetry.log_lines import StartUp, start_up
 from agentload.telemetry.reach import plain, text_of
@@ -121,8 +122,7 @@ def _cards(told: object) -> str | None:
     return ", ".join(sorted(set(_CARD.findall(told)))) or None if isinstance(told, str) else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class Identity(Record):
     """What a server reported at one moment."""
 
     models: tuple[str, ...]

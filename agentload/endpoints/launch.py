@@ -17,7 +17,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import combinations
 from pathlib import Path
@@ -28,6 +27,7 @@ import aiohttp
 from agentload.endpoints.endpoint import Endpoint, Launch, mask
 from agentload.endpoints.reach import keyless
 from agentload.errors import EndpointError, LaunchError
+from agentload.model.record import Record
 from agentload.telemetry.reach import page
 
 DEVICES: Final = tuple(map(Path, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")))
@@ -102,15 +102,13 @@ class EndedError(LaunchError):
         self.code = code
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
+class _Process(Record, kw_only=False):
     parent: int
     group: int
     session: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchedServer:
+class LaunchedServer(Record):
     """One server that was started."""
 
     arm: str

@@ -8,7 +8,7 @@ for all of them.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ from agentload.endpoints.endpoint import Endpoint, checked_url, likely_url, with
 from agentload.endpoints.values import value_of
 from agentload.errors import EndpointError, nearest
 from agentload.model.controls import replica
+from agentload.model.record import Record
 
 EXAMPLE_FILE: Final = "arms: {bf16: {url: http://127.0.0.1:8000/v1}}"
 KNOWN: Final = (
@@ -160,8 +161,7 @@ def _without_rivals(outer: Mapping[str, object], inner: Mapping[str, object]) ->
     return {name: value for name, value in outer.items() if name not in said}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Emulated:
+class Emulated(Record):
     """Servers of a shipped profile, to be started for the run."""
 
     profile: str

@@ -3,7 +3,6 @@
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias, get_args, get_type_hints
 
 import msgspec
@@ -14,6 +13,7 @@ from agentload.endpoints.endpoint import Connections, Endpoint, Launch, checked_
 from agentload.endpoints.facts import EXPECTABLE
 from agentload.endpoints.keys import holds_key, keys_in_body, keys_in_environment, keys_in_headers
 from agentload.errors import EndpointError
+from agentload.model.record import Record
 
 Text: TypeAlias = str | int | float
 """What YAML makes of a text without quotes."""
@@ -22,8 +22,7 @@ Reader: TypeAlias = Callable[[object, str], object]
 Gpu: TypeAlias = Annotated[int, Meta(ge=0)] | Annotated[str, Meta(pattern=r"^\d+(/\d+)?$")]
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(Record, kw_only=False):
     """Reader of one type of value; errors name the type by *words* and show *hint*."""
 
     type: object

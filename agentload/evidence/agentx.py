@@ -6,12 +6,12 @@ out by the rules and ended early, stalled or failed is found out as well.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import duckdb
 
 from agentload.layout.agentx import RULES, Rules
+from agentload.model.record import Record
 from agentload.model.rows import RunRow
 from agentload.store import tables
 from agentload.study.kinds import Replay
@@ -55,8 +55,7 @@ GROUP BY p.arm, p.pair, p.drain_ns, p.ended_ns, p.primed_ns ORDER BY p.pair, p.a
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BenchmarkPlay:
+class BenchmarkPlay(Record):
     """What one play of a block on one arm was, as its calls say."""
 
     arm: str
@@ -78,8 +77,7 @@ class BenchmarkPlay:
     prompt_tokens: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
+class Ruling(Record):
     """Whether one rule was kept, and what was seen."""
 
     rule: str
@@ -88,8 +86,7 @@ class Ruling:
     seen: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conduct:
+class Conduct(Record):
     """A run's plays by the rules of one edition, and what a submission would still need."""
 
     rules: Rules

@@ -5,13 +5,13 @@ in the client is part of TTFT, which a client that starts at sending leaves out.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from agentload.evidence.plays import plays_table, valid_plays
 from agentload.evidence.summary import COUNTED
 from agentload.evidence.view import run_view
+from agentload.model.record import Record
 from agentload.store.database import reading
 
 WIDTH: Final = 50
@@ -44,8 +44,7 @@ FROM (
 Three = tuple[float | None, float | None, float | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServingFigures:
+class ServingFigures(Record):
     """An arm's figures over all calls that count; the triples are mean, median and P99 in ms."""
 
     arm: str

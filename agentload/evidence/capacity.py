@@ -9,7 +9,6 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import duckdb
@@ -23,6 +22,7 @@ from advisor.statistics import carried_loads as estimates
 from advisor.statistics.crossing import CarriedLoad, Crossing, crossing
 from advisor.statistics.crossing import Tried as Tried  # noqa: PLC0414  # for those who play
 from agentload.evidence.view import RunView
+from agentload.model.record import Record
 from agentload.model.rows import ProbeRow
 from agentload.store import tables
 from agentload.study.quantity import limits as stated
@@ -47,8 +47,7 @@ _Scope: TypeAlias = tuple[str, str | None]
 """An arm, and the workload that its sessions were of; None: all that the run has."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Concurrency:
+class Concurrency(Record):
     """The most sessions that hold in a search, and the fewest that surely do not.
 
     *holds* is None where the smallest load tried failed, *breaks* where the largest held.
@@ -60,8 +59,7 @@ class Concurrency:
     breaks: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Step:
+class _Step(Record):
     at_ns: int
     agents: int
     share: float

@@ -6,7 +6,6 @@ readers as free, so their gauge alone does not see it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import polars as pl
@@ -14,14 +13,14 @@ import polars as pl
 from advisor.evidence import Arm, CapacityPoint, Telemetry
 from agentload.evidence.plays import PlayedBlock
 from agentload.evidence.telemetry import hit_rate
+from agentload.model.record import Record
 from agentload.study.kinds import Replay
 
 _Written: TypeAlias = pl.DataFrame
 """Tokens that were written (`written`) after so many seconds of a play (`at_s`)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolFill:
+class PoolFill(Record):
     """How far one arm's pool filled in its plays."""
 
     tokens: float | None

@@ -3,7 +3,6 @@
 The two distributions are equal only where every chunk carries one token.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import duckdb
@@ -11,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from advisor.evidence import Floats
+from agentload.model.record import Record
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 
@@ -32,8 +32,7 @@ SELECT workload, arm, gap_us, tokens, times FROM counted JOIN groups USING (numb
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gaps:
+class Gaps(Record):
     """Quantiles (see `QUANTILES`) of one workload on one arm over all clean calls.
 
     The first chunk of each call is left out.

@@ -1,7 +1,7 @@
 """Gather all that a run's rows say into the advisor's evidence."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 
@@ -39,14 +39,14 @@ from agentload.evidence.servers import ArmServer
 from agentload.evidence.view import RunView
 from agentload.model.controls import SAME, is_control
 from agentload.model.profile import ArmProfile, Price
+from agentload.model.record import Record
 from agentload.model.shape import TraceShape
 from agentload.study.kinds import Replay, Study, Sweep
 from agentload.study.parts import Load
 from agentload.study.stored import Notes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Subject:
+class _Subject(Record):
     """A run, and what is known of it in addition to its rows."""
 
     connection: duckdb.DuckDBPyConnection
@@ -70,8 +70,7 @@ class _Subject:
         return [each for each in self.servers if not is_control(each.arm)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Calls:
+class _Calls(Record):
     """The calls of a run, by what they are evidence of."""
 
     attempts: pl.DataFrame

@@ -8,7 +8,6 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain, pairwise, product
 from pathlib import Path
 from typing import Final
@@ -21,6 +20,7 @@ from advisor.evidence import AccuracyBucket
 from agentload.dispatch.checking import CHECK, RECORDED
 from agentload.evidence.view import RunView
 from agentload.model.controls import control_of
+from agentload.model.record import Record
 from agentload.model.rows import ArmRow, ProbeRow
 from agentload.store import tables
 from agentload.store.database import reading
@@ -68,8 +68,7 @@ def canary(view: RunView) -> tuple[float, ...]:
     return tuple(sorted(lengths))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskScore:
+class TaskScore(Record):
     """One arm's answers to one task at one length."""
 
     task: str
@@ -81,8 +80,7 @@ class TaskScore:
     score: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmTotal:
+class ArmTotal(Record):
     """One arm's answers in all, next to those of the reference, which is the first arm."""
 
     arm: str
@@ -100,8 +98,7 @@ class ArmTotal:
     """Answers that ended at their cap."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class Curve(Record):
     """One arm's scores of one task over the lengths."""
 
     task: str
@@ -114,8 +111,7 @@ class Curve:
     worst: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
+class Evaluation(Record):
     """An evaluation at a glance."""
 
     run_id: str
@@ -175,8 +171,7 @@ def area(scores: Mapping[int, float]) -> float | None:
     return whole / (points[-1][0] - points[0][0])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionOptions:
+class QuestionOptions(Record):
     """State the options that most questions of a run were made with."""
 
     seed: int
@@ -191,8 +186,7 @@ class QuestionOptions:
     """Questions that all arms have answered, by the tokens of their contexts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _CatalogQuestion:
+class _CatalogQuestion(Record):
     """One question of the catalog, with the options that its item's name tells."""
 
     task: str

@@ -5,7 +5,6 @@ What was not sampled, or cannot be attributed, is named in a note and never zero
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import duckdb
@@ -13,6 +12,7 @@ import duckdb
 from agentload.evidence.plays import PlayedBlock, plays_table, valid_plays
 from agentload.evidence.servers import ArmServer
 from agentload.evidence.view import RunView
+from agentload.model.record import Record
 
 # Bits of NVML's clocks event reasons (nvml.h), which DCGM reports unchanged.
 # hardware slowdown, heat by software, heat by hardware, power brake
@@ -49,8 +49,7 @@ _MEMORY: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clocks:
+class Clocks(Record):
     """How one arm's GPUs were slowed, as shares of the time under load, and the lowest clock.
 
     `slowed`: by heat or a hardware brake; `capped`: at the limit of their power.

@@ -31,7 +31,6 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
 
 import duckdb
@@ -41,13 +40,13 @@ from agentload.dispatch.checking import CHECK
 from agentload.evidence.servers import ArmServer
 from agentload.model.blocks import pair_faults
 from agentload.model.controls import is_control, is_replica
+from agentload.model.record import Record
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow
 
 WARM_UP: Final = "warm-up"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlayedBlock:
+class PlayedBlock(Record):
     """One block played on one arm."""
 
     number: int
@@ -232,8 +231,7 @@ def total(frame: pl.DataFrame, column: str) -> float:
     return float(frame[column].cast(pl.Float64).sum())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machines:
+class Machines(Record):
     """The machines of a run, and who ran where."""
 
     names: tuple[str, ...]

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from advisor.evidence import Screened
 from advisor.statistics.screen import is_broken
 from agentload.evidence.view import RunView
+from agentload.model.record import Record
 from agentload.model.rows import ProbeRow
 
 SCREEN: Final = "screen"
@@ -49,8 +49,7 @@ def read(rows: Sequence[ProbeRow]) -> tuple[Screened, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
+class Scored(Record):
     """What scoring a whole prompt showed of an arm, next to single tokens after the prompt."""
 
     arm: str

@@ -12,13 +12,13 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import msgspec
 
 from agentload.kvmath.gpus import gpu_named
 from agentload.model.profile import ModelShape
+from agentload.model.record import Record
 from agentload.model.rows import ArmRow, FingerprintRow
 
 _AS_STORED: Final = (
@@ -41,8 +41,7 @@ _OPTIONS: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmServer:
+class ArmServer(Record):
     """One arm as the run describes it."""
 
     arm: str

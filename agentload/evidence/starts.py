@@ -15,7 +15,6 @@ import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -29,6 +28,7 @@ from agentload.evidence.servers import ArmServer
 from agentload.evidence.view import RunView, run_view
 from agentload.model.controls import is_control
 from agentload.model.profile import ArmProfile
+from agentload.model.record import Record
 from agentload.model.rows import LegRow, RunRow
 from agentload.store.runs import latest_runs, latest_starts
 from agentload.study.kinds import Replay, Study
@@ -71,8 +71,7 @@ _Pair: TypeAlias = tuple[int, float, float | None]
 """A pair of blocks, its mean log ratio, and how the ratios of its two halves differ."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ratio:
+class _Ratio(Record):
     """What one pair of starts showed: a mean log ratio, with the variance of its own pairs."""
 
     run: str

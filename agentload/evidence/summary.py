@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
@@ -11,6 +10,7 @@ from advisor.assess.tasks import WHOLE
 from agentload.evidence.plays import WARM_UP, PlayedBlock, plays_table, valid_plays
 from agentload.evidence.view import run_view
 from agentload.model.apart import CONTEXT_SWEEP, STEP_TIMES
+from agentload.model.record import Record
 from agentload.store.database import reading
 
 # An invalid play was played again: only the plays that
@@ -64,8 +64,7 @@ FROM tasks GROUP BY arm HAVING avg(is_whole::INT) >= $whole
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmSummary:
+class ArmSummary(Record):
     """One arm's figures; None where nothing was observed."""
 
     arm: str
@@ -96,8 +95,7 @@ class ArmSummary:
             yield f"{self.arm}: {count} {status}" + (f", such as: {said}" if said else "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFigures:
+class RunFigures(Record):
     """A run at a glance."""
 
     run_id: str

@@ -5,7 +5,7 @@ has the pool that an arm's server reports, and the step times that were seen on 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -38,6 +38,7 @@ from agentload.model.profile import (
     Source,
 )
 from agentload.model.profile import Server as Settings
+from agentload.model.record import Record
 from agentload.store.database import reading
 
 PLAIN: Final = LayerGroup(kind="full", layers=1, kv_heads=1, head_dim=1)
@@ -51,8 +52,7 @@ LARGEST_ERROR: Final = 0.1
 REPEATS = "SELECT count(DISTINCT pair) FROM calls WHERE run_id = ? AND workload = ?"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Twin:
+class Twin(Record):
     """The twin of an arm, and what its fit is worth."""
 
     arm: ArmProfile

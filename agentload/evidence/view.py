@@ -6,7 +6,6 @@ computed from it; only calls, chunks, answers and samples, which are many, are q
 are used.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import duckdb
@@ -15,6 +14,7 @@ from agentload.errors import EvidenceError
 from agentload.evidence.plays import PlayedBlock, plays
 from agentload.evidence.servers import ArmServer, servers
 from agentload.model.controls import is_control
+from agentload.model.record import Record
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, ProbeRow, RunRow
 from agentload.store import tables
 from agentload.study.kinds import Ask, Study
@@ -24,8 +24,7 @@ ADDED: Final = "added"
 """Probe that keeps each study whose rows were added to a run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunView:
+class RunView(Record):
     """Rows of one run, each kind in its table's order."""
 
     run: RunRow

@@ -1,17 +1,16 @@
 """Find exporters."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from agentload.model.record import Record
 from agentload.plugins import Broken, Option, Plugins, help_of, options
 
 PLUGINS: Final = Plugins(room="agentload.exporters", kind="format", needs=("lines",), joint="-")
 names: Final = PLUGINS.names
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exporter:
+class Exporter(Record):
     """A format, its options and its help."""
 
     name: str

@@ -1,10 +1,10 @@
 """Compare a trace's or a run's lengths, reuse and load with a production server's metrics."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from agentload.exposition.scrape import Histogram, Scrape
+from agentload.model.record import Record
 
 _ALIKE: Final = 1.25
 """Judgement: within a quarter is alike.
@@ -18,8 +18,7 @@ Alike = Literal["alike", "more", "less"]
 Unit = Literal["tokens", "seconds", "requests", "share"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeanAndQuantiles:
+class MeanAndQuantiles(Record):
     """Mean and some quantiles."""
 
     mean: float
@@ -27,8 +26,7 @@ class MeanAndQuantiles:
     """By share, such as 0.9."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class Level(Record):
     """The usual range of a gauge over a run."""
 
     low: float
@@ -36,8 +34,7 @@ class Level:
     high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class Figures(Record):
     """Figures of a trace or a run; None where unknown."""
 
     prompt: MeanAndQuantiles | None = None
@@ -49,8 +46,7 @@ class Figures:
     kv_usage: Level | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Likeness:
+class Likeness(Record):
     """One figure and production's."""
 
     what: str

@@ -14,6 +14,7 @@ import msgspec
 
 from agentload import documents
 from agentload.exposition.text import MetricSample, samples
+from agentload.model.record import Record
 
 _NAMES: Final = documents.own_document("agentload.exposition", "names.yaml")
 VALUES: Final = msgspec.convert(_NAMES["values"], dict[str, tuple[str, ...]])
@@ -60,8 +61,7 @@ WANTED: Final = frozenset(_wanted_names())
 # --- what is read ---
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram:
+class Histogram(Record):
     """Counts of values by bucket, in order of the upper bounds; the last bound is infinite."""
 
     bounds: tuple[float, ...]
@@ -128,13 +128,12 @@ def is_level(name: str) -> bool:
     return name in LEVELS or name.startswith("waiting_")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scrape:
+class Scrape(Record):
     """One reading or the difference of two, summed over engines and models (shares: largest)."""
 
-    values: Mapping[str, float] = field(default_factory=dict)
-    histograms: Mapping[str, Histogram] = field(default_factory=dict)
-    cache_config: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, float] = msgspec.field(default_factory=dict)
+    histograms: Mapping[str, Histogram] = msgspec.field(default_factory=dict)
+    cache_config: Mapping[str, str] = msgspec.field(default_factory=dict)
     """Labels of the cache configuration; the pool size is that of all engines together."""
     engines: int = 1
     """Number of engines, each with its own pool."""

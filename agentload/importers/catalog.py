@@ -16,6 +16,7 @@ from agentload.errors import TraceError, UsageError
 from agentload.importers.parts.intake import ContentKeys, Head, Intake, Texts
 from agentload.importers.parts.notes import ImportNotes, ImportSummary, SessionTally, Tolerance
 from agentload.importers.parts.reuse import BlockReuse
+from agentload.model.record import Record
 from agentload.model.trace import Header, Recorded, Session, Trace
 from agentload.plugins import Broken, Option, Plugins, convert_options, help_of, options, summary
 
@@ -31,8 +32,7 @@ _BLOCK: Final = 16
 """Cache block in tokens for sources that name none: vLLM's default."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Importer:
+class Importer(Record):
     """A format, its options and its help."""
 
     name: str

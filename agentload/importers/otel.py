@@ -10,7 +10,6 @@ exact, without them a call is assumed to contain the one before if it is long en
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import count, pairwise
 from typing import Any, Final, Literal
@@ -33,6 +32,7 @@ from agentload.importers.parts import (
     requests,
     transcripts,
 )
+from agentload.model.record import Record
 from agentload.model.trace import Session
 
 FILES: Final = ("*.jsonl", "*.json")
@@ -60,8 +60,7 @@ _AT: Final = ("timeUnixNano", "time_unix_nano", "timestamp")
 Kind = Literal["chat", "agent", "tool", "other"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(Record):
     """One span, its attributes as plain values."""
 
     trace: str

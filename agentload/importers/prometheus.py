@@ -13,7 +13,6 @@ file time as its end, or given by rate_per_s. wait_s is the time between the cal
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from operator import itemgetter
 from random import Random
@@ -24,6 +23,7 @@ from msgspec import Meta
 from agentload.errors import TraceError
 from agentload.exposition.scrape import HISTOGRAMS, Histogram, Scrape, parse
 from agentload.importers.parts import Head, Intake, head
+from agentload.model.record import Record
 from agentload.model.trace import Segment, Session, Turn
 from agentload.plugins import Count, Positive, Seconds
 
@@ -173,8 +173,7 @@ def _bend(mean: Callable[[float], float], wanted: float) -> float:
     return math.sqrt(low * high)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Play:
+class _Play(Record):
     """The timing of calls."""
 
     rate: float

@@ -15,7 +15,6 @@ import math
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -27,6 +26,7 @@ from msgspec import Meta
 from agentload.documents import LONGEST_LINE, python_value
 from agentload.errors import TraceError
 from agentload.importers.parts import Head, Intake, head, lines, parse_json, seconds
+from agentload.model.record import Record
 from agentload.model.trace import Segment, Session, Turn, image_tokens
 from agentload.plugins import Count, Seconds
 from agentload.prompts.images import image_size
@@ -90,8 +90,7 @@ def sessions(
         yield _session(f"s{number}", round(at_s - from_s, 6), lengths, system)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Window:
+class _Window(Record):
     """A client's traffic in one window."""
 
     begin_s: float
@@ -100,8 +99,7 @@ class _Window:
     shape: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Client:
+class _Client(Record):
     """One client's windows, and its distributions by start time."""
 
     name: str
@@ -117,8 +115,7 @@ def _spans(client: _Client) -> Iterator[tuple[_Window, float]]:
         yield last, last.begin_s + _WINDOW_S
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
+class _Table(Record, kw_only=False):
     """Values with cumulative weights."""
 
     values: Sequence[float]

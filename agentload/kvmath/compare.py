@@ -1,7 +1,7 @@
 """Compare the KV-cache configurations of one model: bytes, pool, concurrency and cautions."""
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from agentload.errors import ProfileError
@@ -9,13 +9,13 @@ from agentload.kvmath.layout import bytes_per_token, layout, token_bytes
 from agentload.kvmath.pool import pool
 from agentload.model.kv import USUAL, KvDtype
 from agentload.model.profile import LayerGroup, ModelShape
+from agentload.model.record import Record
 
 WIDE_HEAD: Final = 256
 """Largest head for FP8 in FlashAttention 3; larger ones use another kernel (vLLM 0.33 table)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class Size(Record):
     """The size of one configuration."""
 
     arm: str
@@ -30,8 +30,7 @@ class Size:
     """Pool tokens as a multiple of the first configuration's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerSize:
+class LayerSize(Record):
     """The size of one layer of a kind, at two bytes and at one."""
 
     kind: str

@@ -7,12 +7,13 @@ evenly, their pages are padded. This is why skipping the windows of a 5:1 model 
 little: the FP8 block doubles, while five of six tables still hold windows at two bytes.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, lcm
 
 from agentload.errors import ProfileError
 from agentload.model.kv import FORMATS, KvDtype
 from agentload.model.profile import LayerGroup, LayerKind, ModelShape
+from agentload.model.record import Record
 
 PADDED_GROUP = 1.5
 """Below this ratio of layers, vLLM pads the smaller kind up to the larger.
@@ -87,8 +88,7 @@ def _numbered(model: ModelShape, group: LayerGroup, numbers: set[int]) -> int:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockTable:
+class BlockTable(Record):
     """Equal block tables: a request has one page for each block in each table."""
 
     kind: LayerKind
@@ -120,8 +120,7 @@ class BlockTable:
         return self.peak_pages(1 << 62, 0, prefix_caching=prefix_caching)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class Layout(Record):
     """How a model's KV cache is cut into pages."""
 
     page_bytes: int
@@ -159,8 +158,7 @@ class Layout:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Spec:
+class _Spec(Record, kw_only=False):
     """Layers of one kind with the page of one layer."""
 
     group: LayerGroup

@@ -1,17 +1,16 @@
 """Size the pool of pages that a server allocates at start, by vLLM's rules and defaults."""
 
-from dataclasses import dataclass
 from typing import Final
 
 from agentload.errors import ProfileError
 from agentload.kvmath.layout import Layout, layout
 from agentload.model.profile import ArmProfile, Gpu, ModelShape, Server
+from agentload.model.record import Record
 
 GIB = 1 << 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pool:
+class Pool(Record):
     """The KV pool of one server."""
 
     layout: Layout

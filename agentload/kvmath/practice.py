@@ -6,7 +6,7 @@ sentences hold the names of the figures that are computed here.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.resources import files
 from math import ceil
 from typing import Final, Literal, TypeAlias
@@ -19,6 +19,7 @@ from agentload.kvmath.layout import layout
 from agentload.kvmath.pool import GIB, READ
 from agentload.model.kv import USUAL
 from agentload.model.profile import Gpu, ModelShape
+from agentload.model.record import Record
 
 LONG_PREFIX: Final = 10_000
 """Tokens of an agent's system prompt with its tools."""
@@ -29,8 +30,7 @@ Validity: TypeAlias = Literal["holds", "default", "outdated", "wrong"]
 GUIDE: Final = "Rafay Token Factory, KV cache best practices"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedModel:
+class ServedModel(Record):
     """A model and its servers."""
 
     shape: ModelShape
@@ -183,8 +183,7 @@ def _kernel(subject: ServedModel) -> str:
             return "read the kernels of both dtypes from the log before you credit the dtype"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedRule:
+class PublishedRule(Record):
     """A published rule, as it applies to one model."""
 
     rule: str

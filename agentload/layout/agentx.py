@@ -16,7 +16,7 @@ share content, so that a tree finds in the cache what it has sent itself, and no
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from typing import Final
@@ -28,13 +28,13 @@ from agentload.layout.timeline import Timeline, TurnTiming, timeline
 from agentload.layout.traces import another
 from agentload.layout.windows import BEYOND_S, FASTER, Laid
 from agentload.model.plan import Block, ClosedLoop, Load, WaitScale
+from agentload.model.record import Record
 from agentload.model.trace import PRIME, Session, Trace, Turn
 
 WAITS: Final = ("schedule", "tool", "user")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class Rules(Record):
     """Hold the figures of one edition of the benchmark."""
 
     name: str
@@ -88,8 +88,7 @@ def ruled_blocks(rules: Rules, trace: Trace, load: Load, *, pairs: int, seed: in
     return Laid(blocks=blocks, load=ruled)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Trees:
+class _Trees(Record, dict=True):
     """The trees that a block plays: those in the middle first, then those that follow."""
 
     rules: Rules
@@ -183,8 +182,7 @@ def _dealt(spare: Sequence[int], turns: int) -> list[int]:
     return dealt
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Cut:
+class _Cut(Record, dict=True):
     """A tree that a slot begins with, cut at a share of its time."""
 
     stock: Steady

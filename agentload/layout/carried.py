@@ -14,15 +14,15 @@ half of a window.
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from agentload.layout.timeline import Timeline
+from agentload.model.record import Record
 from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Turn, TurnRef
 from agentload.model.walk import last_context
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Carried:
+class Carried(Record):
     """Hold what is left of a family at an instant."""
 
     sessions: tuple[Session, ...]
@@ -49,8 +49,7 @@ def carry(header: Header, family: Sequence[Session], timings: Timeline, *, at_s:
     return Carried(sessions=sessions, idle_s=cut.idle_s())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cut:
+class _Cut(Record):
     """A family cut at an instant."""
 
     header: Header

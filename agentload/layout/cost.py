@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from heapq import heapify, heappop, heappush, merge
 from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
@@ -28,6 +28,7 @@ from agentload.model.plan import (
     Recorded,
     WaitScale,
 )
+from agentload.model.record import Record
 from agentload.model.trace import PRIME, Header, Session, Trace, Turn, total_tokens
 from agentload.model.walk import context_tokens
 from agentload.tracefile.reuse import BLOCK, IdealCache
@@ -62,8 +63,7 @@ def asking_s(
     return (reading_s + decoding_s / max(1, concurrency / arms)) * max(1.0, arms / concurrency)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LongestWait:
+class LongestWait(Record):
     """Name the longest wait of a plan, and the cap that makes the plan short."""
 
     seconds: float
@@ -83,8 +83,7 @@ class LongestWait:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
+class Cost(Record):
     """Hold the figures of a whole plan."""
 
     rounds: int
@@ -97,8 +96,8 @@ class Cost:
     """Part of `minutes` that priming the contexts of windows takes."""
     longest_wait: LongestWait | None = None
     """What makes a long plan long; None where it is short, or not for a wait."""
-    assumed: str = field(
-        default=f"{ASSUMED_TOKEN_S * 1000:g} ms a token, {ASSUMED_PREFILL_TOKENS_PER_S:,.0f} new "
+    assumed: str = (
+        f"{ASSUMED_TOKEN_S * 1000:g} ms a token, {ASSUMED_PREFILL_TOKENS_PER_S:,.0f} new "
         "prompt tokens a second"
     )
 
@@ -124,8 +123,7 @@ def about(minutes: float) -> str:
     return f"about {max(1, round(minutes))} min"
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(Record, kw_only=False):
     calls: int
     prompt_tokens: int
     output_tokens: int

@@ -11,12 +11,12 @@ for the next one: a window that falls there starts with that session.
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Final, TypeAlias
 
 from agentload.layout.timeline import Timeline, TurnTiming, lasts_s
+from agentload.model.record import Record
 from agentload.model.trace import Session
 
 BEFORE_S: Final = 1e-6
@@ -31,8 +31,7 @@ Timed: TypeAlias = tuple[Sequence[Session], Timeline]
 """A family, and when its turns are sent and answered."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class Stretch(Record):
     """A stretch of time, and how many seconds of the line it counts for."""
 
     begins_s: float
@@ -40,8 +39,7 @@ class Stretch:
     counts_s: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class DrawingLine:
+class DrawingLine(Record, dict=True):
     """Stretches of time one after the other, each as long as it counts."""
 
     stretches: tuple[Stretch, ...]

@@ -6,7 +6,7 @@ their contexts are long, and a pool that is not full limits nobody.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from agentload.errors import UsageError
@@ -14,6 +14,7 @@ from agentload.layout.cost import fill_s
 from agentload.layout.steady import steady
 from agentload.layout.windows import Laid, windows, windows_a_pair
 from agentload.model.plan import ClosedLoop, Load, Recorded
+from agentload.model.record import Record
 from agentload.model.trace import Trace
 
 # Pools that differ by a factor of two showed no effect in blocks of 2 minutes, and
@@ -25,8 +26,7 @@ FILLS: Final = 3
 STEP_S: Final = 600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LongRun:
+class LongRun(Record):
     """Hold what a run for capacity plays, and when it fills the pools."""
 
     laid: Laid
@@ -105,8 +105,7 @@ def _reason(load: Load, lasted_s: float | None, lasts_s: float) -> str:
     return f"{said}; --duration SECONDS says otherwise"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fills:
+class Fills(Record):
     """When each arm's pool is full, at the speeds that a plan's cost assumes."""
 
     lasts_minutes: float

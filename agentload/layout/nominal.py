@@ -5,12 +5,12 @@ the prediction says how much of a block is likely to be played.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
 
 from agentload.layout.timeline import NOMINAL, ServerPace, Timeline, timeline
 from agentload.model.plan import Block, Budget, ClosedLoop, Load
+from agentload.model.record import Record
 from agentload.model.trace import PRIME, UNDER_WAY, Header, Segment, Session, Turn, total_tokens
 from agentload.model.walk import contexts, families
 
@@ -18,8 +18,7 @@ UNBOUNDED_S: Final = 600.0
 """Length assumed for a window that has no duration; later calls are left out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NominalCall:
+class NominalCall(Record):
     """Describe one call of a window.
 
     `counts` is False for priming, and for the rest of an answer that was already under way.

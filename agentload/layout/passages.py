@@ -1,13 +1,13 @@
 """Choose prompts and places of a screen: a trace's longest contexts, at its calls' lengths."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
 from typing import Final
 
 from agentload.errors import PlanError
 from agentload.layout.traces import repeat
+from agentload.model.record import Record
 from agentload.model.trace import Header, Segment, Trace, total_tokens
 from agentload.model.walk import contexts
 
@@ -18,8 +18,7 @@ PLACES: Final = 6
 SHORTEST: Final = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passages:
+class Passages(Record):
     """Hold the prompts and lengths on which an arm is screened."""
 
     header: Header

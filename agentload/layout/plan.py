@@ -33,7 +33,7 @@ Everything is drawn from the plan's seed, so the same study lays out the same pl
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice, pairwise
 from random import Random
 from typing import Final
@@ -48,6 +48,7 @@ from agentload.layout.windows import Laid, check_room, windows
 from agentload.model.commands import Limits
 from agentload.model.controls import is_control
 from agentload.model.plan import Block, Cache, ClosedLoop, Design, Load, Plan, Play, Round
+from agentload.model.record import Record
 from agentload.model.trace import Trace
 from agentload.study.kinds import Replay, Sweep
 from agentload.study.parts import Live, Timeouts
@@ -60,8 +61,7 @@ More is a typing error, and would be laid out until memory ends.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scheme:
+class Scheme(Record):
     """Say how often, in which order and where the arms of a plan play their blocks."""
 
     pairs: int = 6
@@ -147,8 +147,7 @@ def _check_arms(arms: Sequence[str], scheme: Scheme) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Stay:
+class _Stay(Record, kw_only=False):
     """Successive pairs during which no arm changes its machine."""
 
     pairs: range
@@ -156,8 +155,7 @@ class _Stay:
     """Machine or replica of each arm; empty where none are named."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Deal:
+class _Deal(Record):
     """Deal the blocks to the arms, pair by pair."""
 
     run: str

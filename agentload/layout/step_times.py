@@ -10,11 +10,11 @@ few new tokens. No two sequences share a prefix: a kernel may read a shared one 
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from agentload.errors import PlanError
 from agentload.model.apart import STEP_TIMES
+from agentload.model.record import Record
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, TurnRef
 
 CONTEXTS: Final = (1024, 8192, 32768, 100_000)
@@ -32,8 +32,7 @@ SHORTEST: Final = 2
 """Tokens of an answer of which only the first counts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class Bounds(Record):
     """Hold the limits within which every arm's server can be measured."""
 
     window: int
@@ -47,8 +46,7 @@ class Bounds:
     """Whether the server has no GPU: its steps take a hundred times as long, so play few."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepGrid:
+class StepGrid(Record):
     """Hold the points that are played."""
 
     decode: tuple[tuple[int, int], ...]
@@ -61,8 +59,7 @@ class StepGrid:
     """Steps that each batch decodes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sizes:
+class _Sizes(Record):
     """Sizes of the points that are tried; those outside a server's bounds are left out."""
 
     contexts: tuple[int, ...]

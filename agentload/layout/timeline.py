@@ -5,10 +5,10 @@ arm and every server: what is drawn from a timeline is then the same on all of t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from agentload.model.plan import Load
+from agentload.model.record import Record
 from agentload.model.trace import Session, Turn, TurnRef, total_tokens
 
 # An ordinary 8B model on one current GPU; printed next to each figure that rests on it.
@@ -16,8 +16,7 @@ ASSUMED_TOKEN_S: Final = 0.02
 ASSUMED_PREFILL_TOKENS_PER_S: Final = 10_000.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerPace:
+class ServerPace(Record):
     """Hold the seconds that a server takes for an answer token and for a new prompt token."""
 
     token_s: float
@@ -55,8 +54,7 @@ def wait_s(load: Load, turn: Turn) -> float:
     return scaled_s
 
 
-@dataclass(frozen=True, slots=True)
-class TurnTiming:
+class TurnTiming(Record, kw_only=False):
     """Hold the instants of one turn, in seconds after its family started."""
 
     sent_s: float

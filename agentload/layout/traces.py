@@ -3,13 +3,14 @@
 import heapq
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from random import Random
 from typing import Final
 
 from agentload import degrade
 from agentload.model.apart import CONTEXT_SWEEP
+from agentload.model.record import Record
 from agentload.model.trace import Header, Key, Recorded, Segment, Session, Trace, Turn
 from agentload.model.walk import again, families
 
@@ -54,8 +55,7 @@ def merge(traces: Sequence[Trace]) -> Trace:
     return Trace(header=header, sessions=_merged(traces))
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
+class _Names(Record, kw_only=False):
     """Rename sessions and texts so that nothing collides."""
 
     name: Callable[[str], str]

@@ -15,7 +15,7 @@ plays the same windows, however long it takes for them.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from heapq import heapify, heapreplace
 from itertools import count, islice
@@ -25,6 +25,7 @@ from agentload.dispatch.arrivals import SECOND, open_starts, rng_of
 from agentload.errors import PlanError
 from agentload.layout.steady import Steady
 from agentload.model.plan import Block, ClosedLoop, Load, OpenLoop, Recorded
+from agentload.model.record import Record
 from agentload.model.trace import PRIME, Segment, Session, Turn, total_tokens
 
 GOLDEN: Final = (math.sqrt(5) - 1) / 2
@@ -41,8 +42,7 @@ USER: Final = (Segment(role="user", tokens=8, key="prefix"),)
 """Message after a prefix that is primed alone, as servers need something to answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Laid:
+class Laid(Record):
     """Hold the blocks of a plan, and the load under which they are played."""
 
     blocks: tuple[Block, ...]
@@ -135,8 +135,7 @@ def _playable(load: Load) -> Load:
             return replace(load, arrivals=Recorded())
 
 
-@dataclass(frozen=True, kw_only=True)
-class _BlockOfWindows:
+class _BlockOfWindows(Record, dict=True):
     """The sessions of all windows that a block plays at once.
 
     Primed prefixes come first, then sessions in their middle by when they were last served, then
@@ -185,8 +184,7 @@ class _BlockOfWindows:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _First:
+class _First(Record):
     """The sessions of a block that are likely to be played, laid out once."""
 
     sessions: tuple[Session, ...]

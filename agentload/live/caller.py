@@ -9,17 +9,16 @@ import asyncio
 import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import field
 
 from agentload.dispatch.answer import CallTerms
 from agentload.dispatch.counting import Counting
 from agentload.live.wire import Wire, WireFacts, WireRequest
 from agentload.model.commands import Cancel, Forget, Halt, Outcome, Prepare, Send
-from agentload.model.record import record
+from agentload.model.record import Record
 from agentload.prompts.messages import JsonPiece
 from agentload.prompts.renderer import Prompt, Renderer
 
@@ -34,8 +33,7 @@ CROWD: Final = 16  # when more prompts wait to be rendered, they no longer give 
 KEPT_BYTES: Final = 256 << 20
 
 
-@record
-class Sampling(Struct, frozen=True, kw_only=True, gc=False):
+class Sampling(Record, gc=False):
     """Describe what a request asks for besides its prompt."""
 
     model: str
@@ -86,8 +84,7 @@ def _options(sampling: Sampling) -> bytes:
     return msgspec.json.encode(fields | dict(sampling.extra))[:-1]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestStyle:
+class RequestStyle(Record):
     """Describe how requests to one arm are written."""
 
     model: str

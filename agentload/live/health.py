@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from agentload.live.hub import ReadPath
@@ -11,6 +11,7 @@ from agentload.live.look import cores
 from agentload.live.punctuality import Attendance, Punctuality
 from agentload.live.wire import WireFacts
 from agentload.model.client import BUSY_SHARE, MAX_LATE_MS, lateness
+from agentload.model.record import Record
 from agentload.model.rows import BlockRow, CallRow
 
 BEAT_S = 0.02
@@ -28,8 +29,7 @@ MAX_COALESCED_SHARE = 0.05
 MAX_DROPPED_SHARE = 0.01  # above this share, a p99 is made of calls with stamps of user space
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
+class Health(Record):
     """Figures of one part of a run, or of one of its worker processes.
 
     Only calls that count are in it, as in the report: lags are of the arm whose requests left

@@ -4,8 +4,9 @@ import asyncio
 import gc
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol, assert_never
+
+from msgspec import field
 
 from agentload.dispatch.dispatcher import Dispatcher, PlayEnd
 from agentload.dispatch.row import row
@@ -36,6 +37,7 @@ from agentload.model.commands import (
     Woke,
 )
 from agentload.model.plan import Plan
+from agentload.model.record import Record
 from agentload.model.rows import BlockRow, CallRow, Row
 
 FLUSH_S = 0.5
@@ -118,8 +120,7 @@ class Journal(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLeg:
+class RunLeg(Record):
     """One leg of a run, and what earlier legs leave of the plan to play."""
 
     number: int

@@ -10,7 +10,6 @@ import gc
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from agentload.live.raw import RawLog, Which
 from agentload.live.target import Target
 from agentload.live.wire import Wire, WireFacts
 from agentload.model.commands import Cancel, Forget, Outcome, Prepare, Send
+from agentload.model.record import Record
 from agentload.model.rows import CallRow, Row
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import Tokenizer
@@ -34,8 +34,7 @@ RENEW_S: Final = 300.0  # tokens that expire usually live for an hour
 RARELY: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Called:
+class Called(Record):
     """Describe one attempt that is over and written down."""
 
     outcome: Outcome
@@ -93,16 +92,14 @@ class Recorder:
         return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Raw:
+class Raw(Record):
     """Say in which folder the bytes of which calls are kept."""
 
     folder: Path
     which: Which
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Record):
     """Describe what each process that makes calls in one part of a run must know."""
 
     run_id: str

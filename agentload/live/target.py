@@ -13,6 +13,7 @@ from agentload import __version__
 from agentload.dispatch.fault import without
 from agentload.endpoints.endpoint import without_credentials
 from agentload.errors import EndpointError
+from agentload.model.record import Record
 
 PORTS = {"http": 80, "https": 443}
 Policy: TypeAlias = Literal["session", "pool", "call"]
@@ -32,8 +33,7 @@ OURS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class Address(Record):
     """The address of a server, and the path at which its API starts."""
 
     scheme: Literal["http", "https"]

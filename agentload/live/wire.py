@@ -6,12 +6,10 @@ Everything that is measured goes through this transport.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final, Self
 from urllib.parse import urljoin, urlsplit
-
-from msgspec import Struct
 
 from agentload.dispatch.answer import CallTerms, Parsed
 from agentload.dispatch.call import CallMachine
@@ -28,7 +26,7 @@ from agentload.live.reader import watcher
 from agentload.live.stamps import StampClock, Vigil
 from agentload.live.target import Target, head
 from agentload.model.commands import Halt, Limits, Outcome, StampSource
-from agentload.model.record import record
+from agentload.model.record import Record
 
 BEAT_S: Final = 0.25  # between two looks at the wall clock and at idle connections
 MAX_REDIRECTS: Final = 3
@@ -37,8 +35,7 @@ LARGE: Final = 2 << 20
 REPLICA_CHARS: Final = 128
 
 
-@record
-class WireRequest(Struct, frozen=True, kw_only=True, gc=False):
+class WireRequest(Record, gc=False):
     """Describe one call that is ready to be sent."""
 
     request_id: str
@@ -63,8 +60,7 @@ class WireRequest(Struct, frozen=True, kw_only=True, gc=False):
         return f"WireRequest({self.request_id} to {self.arm}{self.path}, a body of {size:,} bytes)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WireFacts:
+class WireFacts(Record):
     """Count what went wrong with stamps and clocks."""
 
     unstamped_reads: int

@@ -4,14 +4,16 @@ The data are models, configurations, workloads, measurements and servers.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import msgspec
+from msgspec import field
 
 from agentload.builtin import find
 from agentload.matrix.measure import Measure
+from agentload.model.record import Record
 from agentload.model.trace import Session, Trace
 from agentload.model.walk import again
 from agentload.tracefile.files import read
@@ -24,8 +26,7 @@ Positive: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(Record):
     """Describe one server configuration, an arm of every model that it fits."""
 
     name: str
@@ -89,8 +90,7 @@ class MatrixServer(MatrixEntry, frozen=True):
     """Price of one GPU-hour in US dollars."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix:
+class Matrix(Record):
     """Hold the whole matrix."""
 
     name: str
@@ -109,8 +109,7 @@ class Matrix:
         return Setting()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class LeftOut(Record):
     """Name a configuration that is not tried on a model, and why."""
 
     model: str
@@ -118,8 +117,7 @@ class LeftOut:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class MatrixFolder:
+class MatrixFolder(Record, kw_only=False):
     """Name the files in a matrix's folder."""
 
     root: Path

@@ -5,12 +5,12 @@ of a sweep, a search and an eval. Older field names are accepted.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
 from agentload.errors import UsageError
+from agentload.model.record import Record
 from agentload.study.change import extend
 from agentload.study.document import ignored_fields, study
 from agentload.study.kinds import Ask, Replay, Search, Study, Sweep
@@ -43,8 +43,7 @@ _SERVERS: Final = frozenset({"model", "api_key_env", "noise", "force", "restarts
 P = TypeVar("P", bound=Study)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
+class Measure(Record):
     """Hold study templates; None is not measured."""
 
     replay: Replay

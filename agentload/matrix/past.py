@@ -27,6 +27,7 @@ from agentload.matrix.described import LeftOut
 from agentload.matrix.parts import document
 from agentload.matrix.steps import MatrixStep, ModelPart
 from agentload.model.controls import is_control
+from agentload.model.record import Record
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, LegRow, ProbeRow, RunRow
 from agentload.run.lay import with_end
 from agentload.run.past import FIRST as BESIDE
@@ -95,8 +96,7 @@ class ServerFault(msgspec.Struct, frozen=True, kw_only=True):
     code: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRun:
+class ModelRun(Record):
     """Describe a model's run, the arms that it began with, and its study."""
 
     run: str

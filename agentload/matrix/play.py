@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -29,6 +28,7 @@ from agentload.matrix.past import (
     sweep_pairs,
 )
 from agentload.matrix.steps import MatrixStep
+from agentload.model.record import Record
 from agentload.model.trace import Trace
 from agentload.report.advise import advise, keep
 from agentload.report.render import write
@@ -92,8 +92,7 @@ def _write_report(setting: Setting, database: Path, run: str, folder: Path) -> E
     return Exit(code=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Player:
+class _Player(Record):
     """Do one process's work on a matrix."""
 
     models: tuple[ModelProgress, ...]

@@ -4,7 +4,7 @@ Each step is a study and the last one the report.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -19,6 +19,7 @@ from agentload.matrix.described import LeftOut, Matrix, MatrixFolder, MatrixMode
 from agentload.matrix.measure import MIX
 from agentload.model.controls import control_of
 from agentload.model.plan import Plan
+from agentload.model.record import Record
 from agentload.model.trace import Trace
 from agentload.run.lay import with_end
 from agentload.run.questions import asking_of, catalog_questions, own_questions, questions_cost
@@ -32,8 +33,7 @@ Planned: TypeAlias = Replay | Sweep | Search | Ask
 S = TypeVar("S", Replay, Sweep, Search, Ask)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixStep:
+class MatrixStep(Record):
     """Describe one study for one model; with *study* None, its report."""
 
     model: str
@@ -61,8 +61,7 @@ class MatrixStep:
         return extend(self.study, pairs=pairs)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelPart:
+class ModelPart(Record, dict=True):
     """Hold one model's share of the matrix: its arms, steps and estimates."""
 
     matrix: Matrix
@@ -183,8 +182,7 @@ Four bracket the limit; the others are draws of sessions around it.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepCost:
+class StepCost(Record):
     """State what one step takes; None where it cannot be known beforehand."""
 
     calls: int | None

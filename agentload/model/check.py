@@ -1,57 +1,50 @@
 """What a turn's answer is checked for: one dataclass a kind, named as in the trace file."""
 
 import json
-from dataclasses import dataclass
 
+from agentload.model.record import Record
 from agentload.model.schema import fault, wrong_pattern
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Has:
+class Has(Record):
     """The answer contains this text."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matches:
+class Matches(Record):
     """The answer contains a match of this regular expression."""
 
     pattern: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
+class Number(Record):
     """The last number of the answer lies within a tolerance of this value."""
 
     value: float
     tolerance: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JsonSchema:
+class JsonSchema(Record):
     """The answer is JSON that this schema (JSON text) accepts."""
 
     schema: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+class ToolCall(Record):
     """The answer calls this tool with at least these arguments (JSON text of an object)."""
 
     name: str
     arguments: str = "{}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Equals:
+class Equals(Record):
     """The answer, stripped, is exactly this text."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Length:
+class Length(Record):
     """The answer has between these many tokens."""
 
     at_least: int = 0

@@ -9,8 +9,9 @@ cores that other programs or other machines of the host take, and more chunks th
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from agentload.model.record import Record
 
 Verdict: TypeAlias = Literal["ok", "doubtful", "cannot"]
 
@@ -46,8 +47,7 @@ def lateness(lag_ms: float) -> str:
     return f"{next(apart, f'{lag_ms:.{_FINEST}f}')} ms late (p99; limit {MAX_LATE_MS:g})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClientLook:
+class ClientLook(Record):
     """Hold what was seen of this machine within a second."""
 
     cores: int
@@ -64,8 +64,7 @@ class ClientLook:
     """Processes that wanted to run, over the last minute."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AskedLoad:
+class AskedLoad(Record):
     """State what a run asks of this machine."""
 
     streams: float
@@ -82,8 +81,7 @@ class AskedLoad:
         return self.chunks_per_s * us * 1e-6 / self.workers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Readiness:
+class Readiness(Record):
     """Say whether a machine can measure, what was seen, and what to do about it."""
 
     verdict: Verdict

@@ -3,13 +3,10 @@
 All instants are ns of one monotonic axis a leg.
 """
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
-
 from agentload.model.check import Check
-from agentload.model.record import record
+from agentload.model.record import Record
 from agentload.model.stamps import Stamps
 from agentload.model.trace import Extra, Segment
 
@@ -50,8 +47,7 @@ TokenRule: TypeAlias = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Record):
     """How long a call may take, in ns from its release (idle: from the last byte)."""
 
     connect_ns: int = 10_000_000_000
@@ -65,15 +61,13 @@ class Limits:
         return min(self.first_ns, self.total_ns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class Watch(Record):
     """Parse this call while it streams, to cancel it after some tokens."""
 
     cancel_after_tokens: int | None = None
 
 
-@record
-class Call(Struct, frozen=True, kw_only=True, gc=False):
+class Call(Record, gc=False):
     """One turn with its whole context, ready to be sent to any arm."""
 
     session: str
@@ -99,8 +93,7 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     """Turns that its session has after this one; None where another session spawned it."""
 
 
-@record
-class Send(Struct, frozen=True, kw_only=True, gc=False):
+class Send(Record, gc=False):
     """Send this attempt of a call now."""
 
     request_id: str
@@ -122,8 +115,7 @@ class Send(Struct, frozen=True, kw_only=True, gc=False):
     """Released after the block's last session had started and the load had begun to drain."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepare:
+class Prepare(Record):
     """Make this call's request ready: its context is known, its Send will follow."""
 
     request_id: str
@@ -134,16 +126,14 @@ class Prepare:
     """Open its connection as well: it goes out soon. False where nobody knows when."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cancel:
+class Cancel(Record):
     """Close the connection of a call in flight; its Ended follows."""
 
     request_id: str
     why: Halt = "cancelled"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forget:
+class Forget(Record):
     """Drop what is kept for a session whose play on
     an arm is over: its connections, its cookies.
     """
@@ -152,22 +142,19 @@ class Forget:
     session: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skip:
+class Skip(Record):
     """Note a call that will never be sent, because what it needed failed."""
 
     send: Send
 
 
-@record
-class Wake(Struct, frozen=True, kw_only=True, gc=False):
+class Wake(Record, gc=False):
     """Send Woke at this instant; a later Wake replaces an earlier one."""
 
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settle:
+class Settle(Record):
     """A round is over: read identity and telemetry, reset
     what is to be reset, close the blocks, then send Settled.
     """
@@ -176,8 +163,7 @@ class Settle:
     next_round: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Open:
+class Open(Record):
     """Start the servers of these arms, and stop all
     others, before the round begins; then send Opened.
     """
@@ -186,16 +172,14 @@ class Open:
     arms: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finish:
+class Finish(Record):
     """Nothing is left to do."""
 
 
 Command: TypeAlias = Prepare | Send | Cancel | Forget | Skip | Wake | Settle | Open | Finish
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class Reply(Record):
     """What an endpoint answered."""
 
     text: str
@@ -204,8 +188,7 @@ class Reply:
     """The first tool call, as a JSON object of name and arguments."""
 
 
-@record
-class Ending(Struct, frozen=True, kw_only=True, gc=False):
+class Ending(Record, gc=False):
     """How one attempt ended, as it is kept. Absent is None, never 0."""
 
     status: Status
@@ -244,8 +227,7 @@ class Ending(Struct, frozen=True, kw_only=True, gc=False):
     chunks: Stamps | None = None
 
 
-@record
-class Outcome(Ending, frozen=True, kw_only=True, gc=False):
+class Outcome(Ending, gc=False):
     """How one attempt ended, with what matters during the run alone."""
 
     retry_after_ns: int | None = None
@@ -253,22 +235,19 @@ class Outcome(Ending, frozen=True, kw_only=True, gc=False):
     reply: Reply | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
+class Started(Record):
     """The shell is ready; the plan's clock starts here."""
 
     at_ns: int
 
 
-@record
-class Woke(Struct, frozen=True, kw_only=True, gc=False):
+class Woke(Record, gc=False):
     """The instant of the last Wake has come."""
 
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunks:
+class Chunks(Record):
     """A watched call streamed: total tokens so far."""
 
     at_ns: int
@@ -276,8 +255,7 @@ class Chunks:
     tokens: int
 
 
-@record
-class Ended(Struct, frozen=True, kw_only=True, gc=False):
+class Ended(Record, gc=False):
     """An attempt is over, for whatever reason."""
 
     at_ns: int
@@ -285,8 +263,7 @@ class Ended(Struct, frozen=True, kw_only=True, gc=False):
     outcome: Outcome
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
+class Settled(Record):
     """The barrier between rounds is done."""
 
     at_ns: int
@@ -294,23 +271,20 @@ class Settled:
     """Pairs that must be played again, with the reason."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class Opened(Record):
     """The servers of the round are up: it begins."""
 
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
+class Stopped(Record):
     """Somebody asked to stop: release nothing more, cancel or drain what is in flight."""
 
     at_ns: int
     drain: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class Lost(Record):
     """An arm's endpoint is dead: release nothing more on it in this round."""
 
     at_ns: int

@@ -3,8 +3,9 @@ by default: one table, so that a new one is one row of it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from agentload.model.record import Record
 
 KvDtype: TypeAlias = Literal[
     "auto", "bf16", "fp16", "fp8", "fp8_e4m3", "fp8_e5m2", "fp8_per_token_head", "fp8_ds_mla"
@@ -15,8 +16,7 @@ CALIBRATED_IN: Final = "calibrate"
 """Folder that `agentload calibrate` writes into."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Format:
+class Format(Record):
     """How a value of the cache is stored."""
 
     dtype: KvDtype
@@ -50,8 +50,7 @@ FORMATS: Final[Mapping[KvDtype, Format]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
+class Recipe(Record):
     """One arm of a comparison: its cache, what it is for, what its server must then say."""
 
     arm: str

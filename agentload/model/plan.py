@@ -1,25 +1,25 @@
 """A plan: which sessions each arm plays, in which order, under which load."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
+from msgspec import field
+
 from agentload.model.commands import Limits
+from agentload.model.record import Record
 from agentload.model.trace import Header, Session
 
 Design: TypeAlias = Literal["interleaved", "parallel", "sequential"]
 Cache: TypeAlias = Literal["cold", "warm"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class Recorded(Record):
     """Start sessions when the trace says, `speed` times as fast."""
 
     speed: float = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClosedLoop:
+class ClosedLoop(Record):
     """Keep this many sessions going: the next one starts when one ends."""
 
     sessions: int
@@ -29,8 +29,7 @@ class ClosedLoop:
     """Whether a session keeps its slot until those that it spawned have ended, too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedBurst:
+class PlannedBurst(Record):
     """A load that comes in bursts: `factor` times the
     rate for the last `seconds` of every `every_s`.
     """
@@ -40,8 +39,7 @@ class PlannedBurst:
     every_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenLoop:
+class OpenLoop(Record):
     """Start sessions at a rate, whatever the server does.
 
     `cv` shapes gamma arrivals (1 is Poisson, 0 constant).
@@ -58,16 +56,14 @@ class OpenLoop:
 Arrivals: TypeAlias = Recorded | ClosedLoop | OpenLoop
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitScale:
+class WaitScale(Record):
     """How one kind of wait is replayed: scaled, then capped."""
 
     scale: float = 1.0
     cap_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(Record):
     """Start nothing new once one of these is spent in a block; None is no bound."""
 
     calls: int | None = None
@@ -75,8 +71,7 @@ class Budget:
     seconds: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
+class Load(Record):
     """How a block is played."""
 
     arrivals: Arrivals = field(default_factory=Recorded)
@@ -105,8 +100,7 @@ class Foretelling(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class Block(Record):
     """A fixed set of whole sessions, start times relative to the block."""
 
     index: int
@@ -122,8 +116,7 @@ class Block:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Play:
+class Play(Record):
     """One block on one arm: half a pair."""
 
     block: int
@@ -140,8 +133,7 @@ class Play:
     """Where the arm's server runs meanwhile; None: nobody said, and no arm moves."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class Round(Record):
     """Plays that run at the same time; the next round starts when all have ended and settled."""
 
     index: int
@@ -150,8 +142,7 @@ class Round:
     """Which start of its servers it is played on; None: they run all the time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Record):
     """Everything the dispatcher needs to know."""
 
     run: str

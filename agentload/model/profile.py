@@ -4,12 +4,12 @@ A profile is what was published or fitted about a deployment; each
 of its arms is one KV-cache configuration of the same server.
 """
 
-from dataclasses import dataclass, field
 from typing import Annotated, Literal, TypeAlias
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from agentload.model.kv import KvDtype
+from agentload.model.record import Record
 
 Figure: TypeAlias = Annotated[float, Meta(ge=0, le=1e18)]
 Positive: TypeAlias = Annotated[float, Meta(gt=0, le=1e18)]
@@ -20,8 +20,7 @@ Many: TypeAlias = Annotated[int, Meta(ge=1, le=10**18)]
 LayerKind: TypeAlias = Literal["full", "sliding", "chunked", "mla", "mamba"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gpu:
+class Gpu(Record):
     """One accelerator, by its vendor's peak figures."""
 
     name: str
@@ -35,8 +34,7 @@ class Gpu:
     fp8_tflops: Positive | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerGroup:
+class LayerGroup(Record):
     """Layers of one kind that keep the same state per token."""
 
     kind: LayerKind
@@ -52,16 +50,14 @@ class LayerGroup:
     """Which layers of the model these are; () where nobody needs to know."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Experts:
+class Experts(Record):
     """How a mixture of experts routes: every token reads `active` of `total`."""
 
     total: Many
     active: Many
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelShape:
+class ModelShape(Record):
     """The geometry of a model, as far as memory and step time depend on it."""
 
     name: str
@@ -81,8 +77,7 @@ class ModelShape:
     experts: Experts | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTime:
+class StepTime(Record):
     """Coefficients of one engine step, in ms; `docs/emulator.md` has the equation."""
 
     decode_ms: Positive
@@ -113,8 +108,7 @@ class StepTime:
     """Largest batch that the data behind these numbers cover; beyond it the model extrapolates."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncoderTime:
+class EncoderTime(Record):
     """Coefficients of encoding one image before the language model reads it, in ms.
 
     A token is one of the context: what the encoder makes of 28 x 28 pixels.
@@ -136,8 +130,7 @@ class EncoderTime:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Episode:
+class Episode(Record):
     """A span of time in which every step is slower: a noisy neighbour, a throttled clock.
 
     Seconds since the engine's first request.
@@ -148,8 +141,7 @@ class Episode:
     factor: Positive
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Noise:
+class Noise(Record):
     """How a server's steps scatter around the model; everything 0 is a deterministic machine."""
 
     sigma: Figure = 0.0
@@ -169,8 +161,7 @@ class Noise:
     episodes: tuple[Episode, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Speculation:
+class Speculation(Record):
     """Draft some tokens a step and keep those that verify."""
 
     drafts: Many
@@ -182,8 +173,7 @@ class Speculation:
     """How a real server is told to draft."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accuracy:
+class Accuracy(Record):
     """One published or assumed score of an arm."""
 
     task: str
@@ -199,8 +189,7 @@ class Accuracy:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Logprobs:
+class Logprobs(Record):
     """How far an arm's log probabilities are off the
     model's, and how many of them its server lists.
     """
@@ -220,8 +209,7 @@ class Logprobs:
     """Asked for more of a prompt's own tokens, the server dies; None: it does not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadTest:
+class LoadTest(Record):
     """One published load test of an arm: a closed loop of equal clients."""
 
     requests: Many
@@ -235,8 +223,7 @@ class LoadTest:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OffloadTier:
+class OffloadTier(Record):
     """A second tier of the KV cache, where blocks are read from instead of computed again."""
 
     gib: Figure
@@ -246,8 +233,7 @@ class OffloadTier:
     """Whether a restarted server finds its blocks there: a store, not its own memory."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class Server(Record):
     """Settings of the serving engine that an arm runs with."""
 
     software: str
@@ -267,8 +253,7 @@ class Server:
     offload: OffloadTier | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmProfile:
+class ArmProfile(Record):
     """One KV-cache configuration of a profile: everything the emulated engine needs to know."""
 
     name: str
@@ -297,8 +282,7 @@ class ArmProfile:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedSlo:
+class PublishedSlo(Record):
     """A service level that others have set, to begin with."""
 
     name: str
@@ -310,16 +294,14 @@ class PublishedSlo:
     """Of the calls that have to hold it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Price:
+class Price(Record):
     """What one GPU costs an hour, as listed by somebody at some time."""
 
     usd_per_gpu_hour: Figure
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class Source(Record):
     """Where numbers came from."""
 
     key: str
@@ -328,8 +310,7 @@ class Source:
     date: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provenance:
+class Provenance(Record):
     """Say which numbers were published, fitted, predicted
     or assumed, and where the model extrapolates.
     """
@@ -341,8 +322,7 @@ class Provenance:
     extrapolates: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+class Profile(Record):
     """A deployment: the same model on the same hardware in several KV-cache configurations."""
 
     name: str

@@ -1,16 +1,14 @@
 """Rows as they are stored: one dataclass a table, fields named as the columns. Absent is None."""
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from agentload.model.commands import Ending
-from agentload.model.record import record
+from agentload.model.record import Record
 
 Kind: TypeAlias = Literal["measured", "emulated", "simulated"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunRow:
+class RunRow(Record):
     """One replay, eval, probe or simulation."""
 
     run_id: str
@@ -33,8 +31,7 @@ class RunRow:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LegRow:
+class LegRow(Record):
     """One uninterrupted process of a run, with the anchors of its monotonic axis."""
 
     run_id: str
@@ -49,8 +46,7 @@ class LegRow:
     """JSON: send lag, loop stall, coalesced reads, CPU share; what makes a leg void."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmRow:
+class ArmRow(Record):
     """One endpoint configuration of a run."""
 
     run_id: str
@@ -75,8 +71,7 @@ class ArmRow:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FingerprintRow:
+class FingerprintRow(Record):
     """What a server said it is, at one moment. `facts` is JSON."""
 
     run_id: str
@@ -88,8 +83,7 @@ class FingerprintRow:
     facts: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockRow:
+class BlockRow(Record):
     """One play of a block on an arm."""
 
     run_id: str
@@ -113,8 +107,7 @@ class BlockRow:
     """
 
 
-@record
-class CallRow(Ending, frozen=True, kw_only=True, gc=False):
+class CallRow(Ending, gc=False):
     """One attempt of one call."""
 
     run_id: str
@@ -148,8 +141,7 @@ class CallRow(Ending, frozen=True, kw_only=True, gc=False):
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SampleRow:
+class SampleRow(Record):
     """One value scraped from a server or a GPU. `labels` is JSON."""
 
     run_id: str
@@ -161,8 +153,7 @@ class SampleRow:
     labels: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnswerRow:
+class AnswerRow(Record):
     """One graded answer: a task item, or a check inside a replayed trace."""
 
     run_id: str
@@ -182,8 +173,7 @@ class AnswerRow:
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictRow:
+class VerdictRow(Record):
     """One decision as it was written.
 
     `decision` is JSON; the other columns are what lists show without reading it.
@@ -199,8 +189,7 @@ class VerdictRow:
     """Of the agentload that decided; None in rows of older versions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeRow:
+class ProbeRow(Record):
     """One look at a server apart from a replay: a step of a capacity search, a reuse test.
 
     `settings` and `detail` are JSON.
@@ -215,8 +204,7 @@ class ProbeRow:
     detail: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRow:
+class JobRow(Record):
     """One scheduled comparison, as it was last executed. `spec` is JSON."""
 
     job: str
@@ -225,8 +213,7 @@ class JobRow:
     spec: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionRow:
+class ExecutionRow(Record):
     """One firing of a job and what became of it. `detail` is JSON; all instants are wall clock."""
 
     job: str
@@ -238,8 +225,7 @@ class ExecutionRow:
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlarmRow:
+class AlarmRow(Record):
     """One alarm of a job; `closed_ns` is None while it holds. `detail` is JSON."""
 
     job: str

@@ -2,15 +2,15 @@
 keeps, so that reports can say which part of the trace was played.
 """
 
-from dataclasses import dataclass
 from typing import Final
+
+from agentload.model.record import Record
 
 POINTS: Final = 101
 """Values kept of each quantity: every hundredth, from the least to the largest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceShape:
+class TraceShape(Record):
     """Hold what the calls of one workload of a trace are like:
     the quantiles of many, or all of a few, in rising order.
     """

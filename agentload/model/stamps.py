@@ -10,16 +10,13 @@ from itertools import islice
 from operator import sub
 from typing import Final, Literal
 
-from msgspec import Struct
-
-from agentload.model.record import record
+from agentload.model.record import Record
 
 US = 1_000
 MOST: Final = {"i": (1 << 31) - 1, "H": (1 << 16) - 1}
 
 
-@record
-class Stamps(Struct, frozen=True, kw_only=True, gc=False):
+class Stamps(Record, gc=False):
     """Chunk arrivals of one call: the first in ns, the others
     as µs gaps, with the tokens that each chunk carried.
     """

@@ -9,7 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+import msgspec
+
 from agentload.model.check import Check
+from agentload.model.record import Record
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool", "tools", "image"]
 Wait: TypeAlias = Literal["tool", "user", "schedule"]
@@ -29,8 +32,7 @@ a window begins in the middle of; nobody's figure either.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRef:
+class TurnRef(Record):
     """Point at a turn of a session; turn -1 is the session's last."""
 
     session: str
@@ -43,8 +45,7 @@ class TurnRef:
         return len(session.turns) - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class Segment(Record):
     """A piece of context. Its text is a function of (trace seed,
     key); a shorter segment of a key is a prefix of a longer one.
     """
@@ -66,8 +67,7 @@ class Segment:
     extra: Extra = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class Recorded(Record):
     """The turn where it was recorded, for comparison only."""
 
     ttft_s: float | None = None
@@ -80,8 +80,7 @@ class Recorded:
     """What was said, where the import kept its words; no trace file holds it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(Record):
     """One model call: due when the turn before it,
     and every `after`, are complete, plus `wait_s`.
     """
@@ -130,15 +129,14 @@ class Session:
     """Line of the file that it was read from; no field of the format."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class Header(Record):
     """First line of a trace file: what holds for all its sessions."""
 
     name: str
     seed: int = 0
     block: int = 64
     tokenizer: str | None = None
-    prefixes: Mapping[str, tuple[Segment, ...]] = field(default_factory=dict)
+    prefixes: Mapping[str, tuple[Segment, ...]] = msgspec.field(default_factory=dict)
     source: Extra = ()
     extra: Extra = ()
 
@@ -149,8 +147,7 @@ class Header:
         return self.prefixes[session.prefix]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class Trace(Record):
     """A header and its sessions in order of start;
     each spawned session follows its parent directly.
 

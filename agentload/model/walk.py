@@ -3,19 +3,18 @@ alike, and families of sessions that belong together.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import wraps
 from inspect import unwrap
 from itertools import accumulate, takewhile
 from typing import ParamSpec
 
+from agentload.model.record import Record
 from agentload.model.trace import Header, Segment, Session
 
 P = ParamSpec("P")
 
 
-@dataclass(frozen=True, slots=True)
-class _Again:
+class _Again(Record, kw_only=False):
     made: Callable[..., Iterable[Session]]
     """As it is known by name, so that this can be sent to another process."""
     given: tuple[object, ...]

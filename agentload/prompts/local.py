@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from agentload.errors import UsageError
+from agentload.model.record import Record
 from agentload.prompts.calibrate import Message, calibrate
 from agentload.prompts.tokenizer import MeasuredTokens
 
@@ -20,8 +20,7 @@ _TEMPLATE: Final = "chat_template.jinja"
 _CONFIG: Final = "tokenizer_config.json"
 
 
-@dataclass(frozen=True, slots=True)
-class _Texts:
+class _Texts(Record, kw_only=False):
     """Count texts; unlike a closure it can be sent to a worker process."""
 
     tokenizer: Any

@@ -1,9 +1,9 @@
 """The target's token counts for a renderer: the emulator's rule, or measured costs."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, Protocol, TypeAlias
 
+from agentload.model.record import Record
 from agentload.prompts.words import WORDS
 
 Exactness: TypeAlias = Literal["exact", "ratio"]
@@ -56,8 +56,7 @@ class Tokenizer(Protocol):
         """Count the tokens of any text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredTokens:
+class MeasuredTokens(Record):
     """The target's tokens, as measured by counting requests."""
 
     exact: Exactness

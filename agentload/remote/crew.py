@@ -13,7 +13,7 @@ import asyncio
 import pickle
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import Final
 
@@ -27,6 +27,7 @@ from agentload.live.workers.messages import Go, Order, Over, Reached, Ready, Rep
 from agentload.live.workers.node import Seat, listen
 from agentload.model.commands import Lost, Open, Stopped
 from agentload.model.plan import Plan
+from agentload.model.record import Record
 from agentload.model.rows import CallRow, Row
 from agentload.remote.player import PlayShare
 from agentload.remote.shards import Pair, merge
@@ -46,8 +47,7 @@ ENDING_S: Final = 30.0
 """Time for the other nodes to hand over what they measured after one is lost."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(Record):
     """Hold how far a node's clock is ahead of ours."""
 
     ahead_ns: int
@@ -75,8 +75,7 @@ def drift(before: Reading, after: Reading) -> int | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeArrival:
+class NodeArrival(Record):
     """Describe a node at a round's end, with readings of its clock before and after."""
 
     name: str

@@ -10,10 +10,11 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
+
+from msgspec import field
 
 from agentload.dispatch.dispatcher import PlayEnd
 from agentload.errors import LaunchError
@@ -24,6 +25,7 @@ from agentload.live.workers.pipe import Pipe
 from agentload.live.workers.pool import calling
 from agentload.model.commands import Lost, Open, Settle, Stopped
 from agentload.model.plan import Plan
+from agentload.model.record import Record
 from agentload.remote.shards import Shards
 from agentload.store import journal
 from agentload.store.places import journal_folder, worker_journals
@@ -31,8 +33,7 @@ from agentload.store.places import journal_folder, worker_journals
 SECOND: Final = 1_000_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlayShare:
+class PlayShare(Record):
     """Hold what a node needs to play a share of a plan; calling it plays the share."""
 
     job: Job

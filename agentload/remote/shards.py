@@ -9,12 +9,13 @@ like any other.
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Final
 
 from agentload.live.workers.messages import Shard, Slice
+from agentload.model.record import Record
 from agentload.model.rows import CallRow, Row
 from agentload.store import codec, journal
 
@@ -66,8 +67,7 @@ def _bytes(part: Slice) -> bytes:
         return source.read(part.end - part.start)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
+class Merged(Record):
     """Hold the rows of all nodes, by their end and on the driver's clock, and what is wrong."""
 
     rows: tuple[Row, ...]

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -11,6 +10,7 @@ from markupsafe import Markup
 from advisor.estimate import Estimate
 from advisor.evidence import Kind
 from advisor.verdict import Change, Word
+from agentload.model.record import Record
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.forest import ForestRows, forest_rows
@@ -53,8 +53,7 @@ NOTES: Final[Mapping[str, str]] = {
 """By the column that a note explains."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
+class Scenario(Record):
     """One line of the page: what was decided of a model, and the figure behind it."""
 
     name: str
@@ -81,8 +80,7 @@ class Scenario:
         return Cell(text=text, tone="plain" if self.is_judged else "muted")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MatrixPage:
+class MatrixPage(Record):
     """Everything that the page says.
 
     What was measured never shares a table with what was not.

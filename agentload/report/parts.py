@@ -5,7 +5,6 @@ run is here too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from advisor.evidence import Kind
@@ -15,14 +14,14 @@ from advisor.verdict import Decision
 from agentload.evidence.grades import QuestionOptions
 from agentload.exposition.likeness import Likeness
 from agentload.exposition.scrape import Scrape
+from agentload.model.record import Record
 from agentload.report.charts.spec import Chart, is_empty
 from agentload.report.format import ABSENT, capital
 from agentload.study.kinds import Study
 from agentload.verdict.looks import SpeedInterval
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class Served(Record):
     """What one arm's server said it is."""
 
     arm: str
@@ -39,8 +38,7 @@ class Served:
     """It reported nothing by which it could be recognised, such as one behind a gateway."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class Made(Record):
     """How a run was made, for whoever wants to make it again."""
 
     run: str
@@ -69,8 +67,7 @@ class Made:
     """The earlier run, when the document compares two; its arms are then runs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timeline:
+class Timeline(Record):
     """A server's own gauges over the run: one value a scrape, seconds from the run's start."""
 
     arm: str
@@ -82,8 +79,7 @@ class Timeline:
     """Requests that the server worked on; empty when it does not say."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class Block(Record):
     """One play of a block on an arm, in seconds from the run's start."""
 
     arm: str
@@ -94,8 +90,7 @@ class Block:
     """Why nothing of it counts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Turn(Record):
     """One turn of a session on an arm, in seconds from when the session was first due there.
 
     None is an instant that the turn never reached.
@@ -113,8 +108,7 @@ class Turn:
     output_tokens: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retrieval:
+class Retrieval(Record):
     """Graded answers of one task at one depth and length on one arm."""
 
     arm: str
@@ -125,8 +119,7 @@ class Retrieval:
     items: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFacts:
+class RunFacts(Record):
     """Join what a report knows of a run beyond its evidence."""
 
     made: Made
@@ -168,16 +161,14 @@ Basis: TypeAlias = Literal["measured", "another machine", "emulated", "simulated
 """On what a decision rests, by which it carries over to the reader's servers or not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Cell(Record):
     """One field of a table."""
 
     text: str
     tone: Tone = "plain"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(Record):
     """Rows of fields under column names; the first field of a row names it."""
 
     title: str
@@ -209,8 +200,7 @@ def _cell(field: Field) -> Cell:
     return Cell(text=ABSENT if field is None else str(field))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Record):
     """One question about the arm that the report speaks
     for, its answer in a word, and the figure behind it.
     """
@@ -221,8 +211,7 @@ class Answer:
     because: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class Listing(Record):
     """One of the four lists: its heading and what belongs under it."""
 
     heading: str
@@ -230,8 +219,7 @@ class Listing:
     items: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class Check(Record):
     """One reason to believe the figures, or not to."""
 
     state: State
@@ -255,8 +243,7 @@ def doubt(text: str, caps: Certainty | None = None) -> Check:
     return Check(state="unknown", text=text, caps=caps)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confidence:
+class Confidence(Record):
     """Say how sure a decision is: whether the effect is certain, and whether it carries over."""
 
     effect: Certainty
@@ -275,8 +262,7 @@ class Confidence:
         return f"Effect: {self.effect}{because}. Your servers: {self.carries}."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Record):
     """Something to do, with the command that does it where there is one."""
 
     text: str
@@ -285,8 +271,7 @@ class Step:
     """What it takes: `260 calls, 7 min, 1 USD`; empty where that is not known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class Reason(Record):
     """One finding or verdict as a reader meets it.
 
     It has what was concluded, the inequality that decided, and what would reverse it.
@@ -302,8 +287,7 @@ class Reason:
     next: Step | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(Record):
     """Charts and tables that are looked at together."""
 
     title: str
@@ -330,8 +314,7 @@ def group(
     return Group(title=title, charts=drawn, tables=filled, note=note, next=step)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class Limit(Record):
     """One condition that ends the canary: in words, as
     a Prometheus expression, and why it is set there.
     """
@@ -343,8 +326,7 @@ class Limit:
     because: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rollout:
+class Rollout(Record):
     """What the canary needs: the arm's server arguments,
     its share of the traffic, and when to take it back.
     """
@@ -371,8 +353,7 @@ class Rollout:
         return 100 - self.percent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Document:
+class Document(Record):
     """Everything a report says; renderers place it and add nothing."""
 
     run: str

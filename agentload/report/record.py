@@ -4,8 +4,9 @@ It says what each configuration did with each workload.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import field
 
 from advisor.assess.figures import is_under_load, output_rate
 from advisor.estimate import Estimate
@@ -14,6 +15,7 @@ from advisor.verdict import ArmVerdict, Word
 from agentload.dispatch.checking import RECORDED
 from agentload.evidence.capacity import Concurrency, concurrency
 from agentload.evidence.hardware import gpu_memory
+from agentload.model.record import Record
 from agentload.report.advise import document_of
 from agentload.report.lookup import first
 from agentload.report.parts import Document
@@ -22,8 +24,7 @@ from agentload.verdict.policy import Setting
 from agentload.verdict.verdict import verdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measured(Record):
     """One model with its decision, and what else its database holds of its arms."""
 
     model: str
@@ -61,8 +62,7 @@ class Measured:
         return output_rate([calls])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
+class Missing(Record):
     """What has no figures, and why.
 
     It may be a server that does not start, a configuration that does not fit, a step that failed.
@@ -77,8 +77,7 @@ class Missing:
     """False: it was left out on purpose."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigRow:
+class ConfigRow(Record):
     """State what one configuration of a model did with one workload, or (None) with all of them.
 
     A figure that was not measured is None.

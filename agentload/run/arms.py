@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +11,7 @@ from agentload.endpoints.read import Emulated, read
 from agentload.errors import EndpointError, UsageError
 from agentload.model.controls import control_of
 from agentload.model.profile import ArmProfile
+from agentload.model.record import Record
 from agentload.run.relay import Launching
 from agentload.run.servers import arms_of
 from agentload.study.parts import Live, Servers, Virtual
@@ -21,8 +22,7 @@ EMULATED_SPEED: Final = 1000.0
 """Speed-up of emulated servers for untimed answers, which depend on the prompt alone."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Running:
+class _Running(Record):
     """Hold emulated servers that a block of `Arms.up` keeps running."""
 
     profiles: tuple[ArmProfile, ...]
@@ -39,8 +39,7 @@ _UP: Final[list[_Running]] = []
 """Emulated servers of the blocks that enclose the one that runs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arms:
+class Arms(Record):
     """Hold the arms of a study: profiles where virtual or emulated, else endpoints."""
 
     servers: Servers

@@ -44,7 +44,6 @@ FAILURES: Final = 16
 """Failed questions of one arm in a row that end the part: only failures would follow."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Eval(PartWork):
     """Describe an evaluation: its run, study, questions and servers.
 
@@ -93,7 +92,6 @@ class Eval(PartWork):
         return again(self.study, self.database, resume=self.run)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluated(Stored):
     """Report how one part of an evaluation ended."""
 

@@ -7,13 +7,14 @@ neither.
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from agentload.errors import InterruptError, StoreError
 from agentload.layout.cost import Cost
 from agentload.live.runner import Listener
 from agentload.model.metrics import ClockStart
+from agentload.model.record import Record
 from agentload.run.ask import Listener as AnswerListener
 from agentload.run.place import StudyPlace
 from agentload.run.questions import Question
@@ -26,8 +27,7 @@ Stop = Callable[[], None]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Audience:
+class Audience(Record):
     """Describe how a run is followed and stopped."""
 
     notice: Callable[[str], None] = lambda _: None

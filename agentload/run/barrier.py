@@ -19,6 +19,7 @@ from agentload.endpoints.facts import reported_facts
 from agentload.endpoints.identity import Identity, identify
 from agentload.errors import EndpointError
 from agentload.model.commands import Send, Settle, Status
+from agentload.model.record import Record
 from agentload.model.rows import CallRow, Row
 from agentload.run.known import (
     Between,
@@ -79,8 +80,7 @@ class Host(Protocol):
         """Tell whether nothing more is to be played."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rounds:
+class Rounds(Record):
     """Hold what the rounds of one part of a run share."""
 
     run_id: str

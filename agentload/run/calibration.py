@@ -9,11 +9,11 @@ times that, and keys of late positions are not those of early ones.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.resources import files
 from random import Random
 from typing import Final, Literal, TypeAlias
 
+from agentload.model.record import Record
 from agentload.model.trace import Header, Segment, Trace, total_tokens
 from agentload.model.walk import contexts
 from agentload.prompts.renderer import Renderer
@@ -25,8 +25,7 @@ TEMPLATE_TOKENS: Final = 512
 """Room for what a chat template puts around a prompt."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationSample:
+class CalibrationSample(Record):
     """Hold contexts sampled from a trace's calls, each call with the same chance."""
 
     header: Header

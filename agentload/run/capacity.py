@@ -35,6 +35,7 @@ from agentload.layout.windows import windows
 from agentload.model.metrics import clock_start
 from agentload.model.plan import Budget, ClosedLoop, OpenLoop, Plan
 from agentload.model.profile import ArmProfile
+from agentload.model.record import Record
 from agentload.model.rows import BlockRow, ProbeRow
 from agentload.model.trace import Trace
 from agentload.run.trial import Trial, TrialTally, broken_level
@@ -56,8 +57,7 @@ OPEN: Final = (0.5, 0.9, 0.2)
 """Quantiles of the limit at which the next load is taken, by turns: at, above, below."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmLoad:
+class ArmLoad(Record):
     """State the load that an arm carries, with the ends of its interval.
 
     None: nothing held, nothing broke, or no trial is valid.
@@ -288,8 +288,7 @@ def keep_searches(
 START: dict[What, float] = {"max-concurrency": 8, "max-rate": 0.5}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Chosen(Record):
     """Name a load to try, with the seed of its sessions and what a twin says of those."""
 
     load: float

@@ -3,8 +3,9 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
+
+from msgspec import field
 
 from agentload.endpoints.endpoint import Endpoint
 from agentload.endpoints.launch import RestartableServer, restartable_server
@@ -12,6 +13,7 @@ from agentload.errors import EndpointError
 from agentload.evidence.capacity import PROBE
 from agentload.layout.cost import too_long
 from agentload.layout.steady import steady
+from agentload.model.record import Record
 from agentload.run.arms import read_arms
 from agentload.run.audience import Audience, finish
 from agentload.run.capacity import (
@@ -34,8 +36,7 @@ from agentload.study.kinds import Search
 from agentload.study.parts import Live, Virtual
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchTrials:
+class SearchTrials(Record):
     """Say which trials a search makes; by default it chooses its loads by what it finds."""
 
     loads: Mapping[str, Loads] = field(default_factory=dict)

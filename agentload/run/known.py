@@ -7,7 +7,7 @@ somebody else's; fewer mean that others were answered elsewhere.
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Final
 
 from agentload.dispatch.gateway import WHOLE_TOKENS, is_in_one_piece
@@ -17,6 +17,7 @@ from agentload.endpoints.identity import Identity
 from agentload.model import metrics
 from agentload.model.client import MAX_LATE_MS, lateness
 from agentload.model.commands import Status
+from agentload.model.record import Record
 from agentload.model.rows import CallRow, FingerprintRow, Row
 from agentload.telemetry.log_lines import StartUp
 
@@ -121,8 +122,7 @@ It may count all others: a server can finish a call that we gave up.
 DONE: Final = "requests_done"
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(Record, kw_only=False):
     counters: Mapping[str, float]
     ours: int
     perhaps: int

@@ -8,6 +8,7 @@ from typing import Final
 
 from agentload.model import metrics
 from agentload.model.metrics import NOT_OUTCOMES
+from agentload.model.record import Record
 from agentload.model.rows import CallRow
 
 SECOND: Final = 1_000_000_000
@@ -15,8 +16,7 @@ WINDOW: Final = 512
 """Latest calls of an arm that the quantiles are taken from."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LatestSpread:
+class LatestSpread(Record):
     """Two quantiles of the latest calls."""
 
     p50: float

@@ -7,7 +7,6 @@ in `_Ground`: names, windows, pools, machines.
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 
 import msgspec
@@ -27,6 +26,7 @@ from agentload.layout.windows import WINDOW_S, held_tokens, sessions_of_hours
 from agentload.model.apart import CONTEXT_SWEEP
 from agentload.model.plan import Budget, Plan
 from agentload.model.profile import ArmProfile
+from agentload.model.record import Record
 from agentload.model.trace import Trace
 from agentload.remote.seats import check, check_division
 from agentload.run.arms import Arms, read_arms, with_control
@@ -45,8 +45,7 @@ from agentload.study.stored import Notes, study_of
 Notice = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class Prepared(Record):
     """Hold what is played."""
 
     playing: Playing | Simulation
@@ -87,8 +86,7 @@ def lay_out(
         yield _replay(study, place, arms, found, notice=notice)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ground:
+class _Ground(Record):
     """Hold what the plan of a replay depends on besides the study and its traces."""
 
     names: tuple[str, ...]
@@ -103,8 +101,7 @@ class _Ground:
     """Study that the resumed run began with; None for a new run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Layout:
+class _Layout(Record):
     """Hold a replay that is laid out on its ground."""
 
     study: Replay

@@ -10,11 +10,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec import field
 
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.counting import tokenizer
@@ -24,6 +25,7 @@ from agentload.endpoints.identity import Identity, identify_all, kind_of, served
 from agentload.errors import EndpointError, StoreError, alone
 from agentload.model.controls import is_control, original
 from agentload.model.plan import Plan
+from agentload.model.record import Record
 from agentload.model.rows import LegRow, Row
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.run.past import Past
@@ -58,8 +60,7 @@ STEP_S: Final = 1.0
 Notice = Callable[[str], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartWork:
+class PartWork(Record):
     """Hold what every part of a run needs."""
 
     study: Study
@@ -89,8 +90,7 @@ class PartWork:
         return again(self.study, self.database, into=self.into)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Met:
+class Met(Record):
     """Hold what the servers are, by arm."""
 
     identities: Mapping[str, Identity]

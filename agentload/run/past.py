@@ -3,15 +3,18 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+
+from msgspec import field
 
 from agentload.ask.asker import EndpointAnswer
 from agentload.dispatch.stretches import stretches, where
 from agentload.errors import PlanError
 from agentload.model.controls import is_control
 from agentload.model.plan import Plan, Play, Round
+from agentload.model.record import Record
 from agentload.model.rows import (
     AnswerRow,
     ArmRow,
@@ -40,8 +43,7 @@ QuestionKey: TypeAlias = tuple[str, int, str, float | None, int]
 """Task, context, item, depth, repetition."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Past:
+class Past(Record):
     """Hold what the earlier parts of a run left."""
 
     legs: int = 0

@@ -1,11 +1,11 @@
 """Say where the rows of a study go, and refuse a place where they cannot go."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
 from agentload.errors import StoreError, UsageError
+from agentload.model.record import Record
 from agentload.model.rows import RunRow
 from agentload.run.past import began
 from agentload.run.record import again, new_run_id
@@ -23,8 +23,7 @@ ALONE: Final = "leave it out: the study is a run of its own"
 ANEW: Final = "leave it out: in virtual time the same study is the same run, made again"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyPlace:
+class StudyPlace(Record):
     """Where the rows of a study go, and what they are added to."""
 
     database: Path = Path(DATABASE)

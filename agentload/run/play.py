@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -48,7 +48,6 @@ TOOLS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Playing(PartWork):
     """Describe a study to play on live servers.
 
@@ -94,7 +93,6 @@ class Playing(PartWork):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Played(Stored):
     """Report how one part of a replay ended."""
 

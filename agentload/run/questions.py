@@ -8,7 +8,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
@@ -23,6 +23,7 @@ from agentload.errors import EndpointError, UsageError
 from agentload.layout.cost import ANSWER_TOKENS, Prefill, asking_s, assumed_prefill_s
 from agentload.layout.passages import Passages, own_passages, random_passages
 from agentload.layout.timeline import ASSUMED_PREFILL_TOKENS_PER_S, ASSUMED_TOKEN_S
+from agentload.model.record import Record
 from agentload.prompts.count import count
 from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Part, Tokenizer
 from agentload.prompts.words import WORDS
@@ -34,8 +35,7 @@ from agentload.tasks.parts.custom import EXAMPLE
 from agentload.tasks.parts.draw import together
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Record):
     """Name one item of one task, which every arm is asked."""
 
     task: str
@@ -57,8 +57,7 @@ class Question:
         return (self.task, self.context, self.item, self.repetition)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionSet:
+class QuestionSet(Record):
     """Hold the questions in order, with the functions that make and grade their items.
 
     Items come from the tasks of the catalog, or from a file of the user's.
@@ -69,8 +68,7 @@ class QuestionSet:
     grade: Callable[[str, Question, Item], Grade]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class Asking(Record):
     """Specify which questions to ask."""
 
     tasks: tuple[str, ...]
@@ -330,8 +328,7 @@ def own_questions(path: Path, *, repetitions: int, form: Format = "own") -> Ques
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuestionsCost:
+class QuestionsCost(Record):
     """Figures of a whole evaluation."""
 
     items: int
@@ -387,8 +384,7 @@ SPARE: Final = 1.005
 _DEPTH: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScaledTokens:
+class ScaledTokens(Record):
     """Estimate a task's tokens as a line over its words.
 
     The line adds what the template adds to what a word of such texts costs.

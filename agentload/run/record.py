@@ -5,7 +5,7 @@ import platform
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -23,6 +23,7 @@ from agentload.kvmath.config import model_shape
 from agentload.layout.cost import ideal_hit_rates
 from agentload.model.controls import is_replica
 from agentload.model.plan import Plan
+from agentload.model.record import Record
 from agentload.model.rows import ArmRow, FingerprintRow, Kind, LegRow, RunRow, SampleRow
 from agentload.store.places import DATABASE
 from agentload.study.argv import command
@@ -37,8 +38,7 @@ StudyT = TypeVar("StudyT", Replay, Sweep, Ask, Study)
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class Stored(Record):
     """Report how carrying out a run ended; its journals have all rows."""
 
     run_id: str
@@ -56,8 +56,7 @@ def new_run_id() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlayedOn:
+class PlayedOn(Record):
     """State what the servers of a run have in common."""
 
     kind: Kind

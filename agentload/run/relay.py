@@ -22,14 +22,14 @@ from agentload.endpoints.identity import Identity, identify, served_model
 from agentload.endpoints.launch import START_S, LaunchedServer, start
 from agentload.errors import EndpointError
 from agentload.model.controls import original
+from agentload.model.record import Record
 from agentload.model.trace import Segment
 from agentload.prompts.renderer import Renderer
 from agentload.prompts.tokenizer import WORD_TOKENS
 from agentload.run.known import with_date
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launching:
+class Launching(Record):
     """Describe how servers are started."""
 
     logs: Path = Path("logs")
@@ -37,8 +37,7 @@ class Launching:
     start_s: float = START_S
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Up:
+class Up(Record):
     """Hold a server that was started for its arm."""
 
     endpoint: Endpoint

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -16,12 +16,12 @@ from agentload.live.caller import RequestStyle
 from agentload.live.target import Target
 from agentload.live.tls import context
 from agentload.model.profile import ArmProfile
+from agentload.model.record import Record
 from agentload.study.parts import Request, Timeouts
 from agentload.telemetry.watch import TelemetrySource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class Sizes(Record):
     """State what a server holds and takes, in tokens; None where unknown."""
 
     pool: float | None = None

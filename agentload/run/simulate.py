@@ -3,9 +3,11 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import field
 
 from agentload import __version__
 from agentload.dispatch.stretches import stretches
@@ -14,6 +16,7 @@ from agentload.kvmath.pool import pool_of
 from agentload.model.controls import original
 from agentload.model.plan import Plan
 from agentload.model.profile import ArmProfile, Noise
+from agentload.model.record import Record
 from agentload.model.rows import ArmRow, BlockRow, FingerprintRow, LegRow, Row
 from agentload.run.record import PlayedOn, Stored, again, run_row
 from agentload.serve.facts import Facts
@@ -29,8 +32,7 @@ PART: Final = "leg001"
 """Name of the only journal of a simulated run."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Simulation:
+class Simulation(Record):
     """Everything that a simulation depends on; equal values give equal bytes."""
 
     study: Replay

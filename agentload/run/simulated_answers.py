@@ -6,7 +6,7 @@ No prompt is written and no server is started.
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,7 @@ from agentload.emulator.answers import GARBAGE, RETRIEVAL, succeeds, success_rat
 from agentload.errors import UsageError
 from agentload.model.controls import control_of
 from agentload.model.profile import ArmProfile
+from agentload.model.record import Record
 from agentload.model.rows import AnswerRow, Row
 from agentload.run.answer_rows import answer_row
 from agentload.run.arms import ALL, read_arms
@@ -55,8 +56,7 @@ def description(
     yield from opening(run, arms)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answering:
+class Answering(Record):
     """Questions to the arms of a profile; equal values give equal answers."""
 
     study: Ask

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from agentload.dispatch.stretches import stretches, where
@@ -12,14 +11,14 @@ from agentload.endpoints.facts import COMMANDED, Facts
 from agentload.endpoints.identity import identify
 from agentload.errors import EndpointError
 from agentload.model.plan import Plan, Round
+from agentload.model.record import Record
 from agentload.run.past import Past, needless
 
 PATIENCE_S: Final = 3600.0
 LOOK_S: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Stage(Record):
     """Hold the rounds between two exchanges, and where the arms are meanwhile."""
 
     rounds: tuple[Round, ...]

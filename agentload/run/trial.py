@@ -3,11 +3,11 @@
 import math
 import re
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from agentload.evidence.capacity import TwinReplay
 from agentload.model import metrics
+from agentload.model.record import Record
 from agentload.model.rows import CallRow, SampleRow
 from agentload.study.parts import Slo
 
@@ -20,8 +20,7 @@ Trouble: TypeAlias = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
+class Trial(Record):
     """Record one load that was tried; None is what the server does not state."""
 
     load: float

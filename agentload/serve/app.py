@@ -5,7 +5,6 @@ Completions have two faces, chat and plain text. What really happened to each on
 
 import asyncio
 import time
-from dataclasses import dataclass
 from secrets import token_hex
 from typing import Final
 
@@ -16,6 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from agentload.emulator.faults import Crash
+from agentload.model.record import Record
 from agentload.serve import mishaps, refusal
 from agentload.serve.delivery import Delivery, order
 from agentload.serve.facts import Facts
@@ -30,8 +30,7 @@ from agentload.serve.wanted import Face, tokenize
 _LARGEST_BODY: Final = 1 << 29
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class Service(Record):
     """Serve the requests of one arm."""
 
     facts: Facts

@@ -9,7 +9,6 @@ log starts as a real server's does, for tools that read pool size, dtype and bac
 import os
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,6 +16,7 @@ import msgspec
 
 from agentload.errors import AgentloadError
 from agentload.model.profile import ArmProfile
+from agentload.model.record import Record
 from agentload.serve.server import ServedArm, ServerOptions, run
 
 
@@ -34,8 +34,7 @@ def write_log(running: ServedArm, file: TextIO) -> None:
     file.flush()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Order(Record):
     """Say which arm to serve, and with which options."""
 
     arm: ArmProfile
@@ -46,8 +45,7 @@ class Order:
         return msgspec.json.encode(self, enc_hook=str) + b"\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildReport:
+class ChildReport(Record):
     """Say where the server listens, or why there is none."""
 
     url: str | None = None

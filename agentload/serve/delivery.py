@@ -5,7 +5,6 @@ The answer goes out whole or as a stream, as far as faults let it.
 
 import asyncio
 import time
-from dataclasses import dataclass
 from itertools import count
 from typing import Final, assert_never
 
@@ -13,6 +12,7 @@ from aiohttp import HttpVersion11, web
 
 from agentload.emulator.calls import EngineRequest, Rejected
 from agentload.emulator.faults import Crash, Cut, InBand, OfRequest, Stall
+from agentload.model.record import Record
 from agentload.serve import refusal, wanted
 from agentload.serve.faces import DONE, ChatFace, CompletionsFace, ServedRequest
 from agentload.serve.faces import Face as Speaker
@@ -31,8 +31,7 @@ _NUMBERS: Final = count(1)
 _TICK_S = 0.001
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class Order(Record):
     """Hold a request that can be served."""
 
     exchange: ServedRequest

@@ -4,12 +4,12 @@ They equal those of vLLM 0.32 field by field.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import msgspec
 
 from agentload.emulator.logprobs import Listed
+from agentload.model.record import Record
 from agentload.serve.script import Script, ScriptPart
 from agentload.serve.wanted import Wanted, token_id
 
@@ -40,8 +40,7 @@ def usage(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedRequest:
+class ServedRequest(Record):
     """Hold what both faces need to know of a request and its answer."""
 
     id: str

@@ -5,7 +5,6 @@ That is its version, its models, its cache configuration and its start-up log.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ from agentload import documents
 from agentload.kvmath.pool import TRIED, Pool
 from agentload.model.kv import FORMATS
 from agentload.model.profile import ArmProfile
+from agentload.model.record import Record
 
 VLLM: Final[Mapping[str, dict[str, Any]]] = documents.own_document("agentload.serve", "vllm.yaml")
 """Words and numbers that vLLM reports of itself, from vllm.yaml."""
@@ -22,8 +22,7 @@ FIRST_TOKEN_S: Final[tuple[float, ...]] = tuple(
 """Upper bounds of vLLM's histogram of times to first token, in s."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Record):
     """Hold an arm with the KV pool that its server allocated."""
 
     arm: ArmProfile

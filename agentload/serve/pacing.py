@@ -5,7 +5,6 @@ The pacer sleeps until a step ends, then sends all tokens that the step emitted.
 
 import asyncio
 import time
-from dataclasses import dataclass
 from typing import assert_never
 
 import numpy as np
@@ -14,11 +13,11 @@ from numpy.typing import NDArray
 from agentload.emulator.calls import EngineRequest, Finished, FirstToken, Gauges, Rejected
 from agentload.emulator.engine import Engine
 from agentload.live.alarm import Waker
+from agentload.model.record import Record
 from agentload.serve.stream import Stream
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flight:
+class Flight(Record):
     """Hold one request that the engine has."""
 
     submitted_ns: int

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -20,6 +20,7 @@ import msgspec
 
 from agentload.errors import LaunchError
 from agentload.model.profile import ArmProfile
+from agentload.model.record import Record
 from agentload.serve.child import ChildReport, Order
 from agentload.serve.server import ServerOptions
 
@@ -29,8 +30,7 @@ _STOP_S: Final = 5.0
 _LOG_TAIL: Final = 2000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerProcess:
+class ServerProcess(Record):
     """Say where one arm is served."""
 
     arm: str

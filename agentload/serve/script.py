@@ -9,7 +9,7 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Final, Literal, TypeAlias
@@ -20,6 +20,7 @@ from agentload.emulator.answers import GARBAGE, answer
 from agentload.emulator.logprobs import Listed, behind, of_answer, of_prompt, within
 from agentload.emulator.logprobs import likeliest_words as likely
 from agentload.model.profile import ArmProfile
+from agentload.model.record import Record
 from agentload.prompts import count, words
 from agentload.serve.wanted import Json, Wanted, token_id
 
@@ -41,8 +42,7 @@ _THOUGHTS: Final = "thoughts"
 """Key of the text that is thought, of which only the length matters."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptPart:
+class ScriptPart(Record):
     """Hold consecutive tokens of one kind.
 
     *name* is the tool of a call, whose tokens spell its arguments.
@@ -58,8 +58,7 @@ class ScriptPart:
         return "".join(self.pieces)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Script:
+class Script(Record, dict=True):
     """Hold a whole answer, token by token."""
 
     parts: tuple[ScriptPart, ...]

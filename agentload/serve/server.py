@@ -4,7 +4,6 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -15,6 +14,7 @@ from agentload.emulator.faults import faulty_arm, parse
 from agentload.emulator.steptime import off
 from agentload.kvmath.pool import pool_of
 from agentload.model.profile import ArmProfile
+from agentload.model.record import Record
 from agentload.serve.app import Service, application
 from agentload.serve.door import LOG, Door, closing_time
 from agentload.serve.facts import Facts
@@ -28,8 +28,7 @@ from agentload.serve.stream import Truth
 _KEEP_ALIVE_S: Final = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerOptions:
+class ServerOptions(Record):
     """Say how one arm is served."""
 
     host: str = "127.0.0.1"
@@ -47,8 +46,7 @@ class ServerOptions:
     """Arms that a fault may run under this one's name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedArm:
+class ServedArm(Record):
     """Say where a server listens and what it serves."""
 
     url: str

@@ -8,11 +8,11 @@ identity: equal prefixes give equal runs, in whole blocks, and no two texts ever
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final, Literal, TypeAlias
 
 from agentload.emulator.encoder import IMAGE
+from agentload.model.record import Record
 from agentload.model.trace import image_tokens
 from agentload.prompts import count
 from agentload.serve.bodies import Body, ChatBody, CompletionBody, StreamOptions, TokenizeBody, read
@@ -31,8 +31,7 @@ _VOCABULARY = 128_000
 _MORE_LOGPROBS: Final = "Requested {} logprobs of {}, which is greater than max allowed: {}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(Record):
     """Hold what one request asks for.
 
     Messages and tools stay as they were sent: counting and answering read them.
@@ -178,8 +177,7 @@ def _one_prompt(prompt: str | list[Any] | None) -> str | tuple[int, ...]:
     return ids
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class Content(Record):
     """Hold a prompt as the engine sees it."""
 
     runs: Runs

@@ -19,7 +19,7 @@ import shutil
 import tarfile
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,6 +31,7 @@ import zstandard
 
 from agentload import __version__, documents
 from agentload.errors import StoreError
+from agentload.model.record import Record
 from agentload.model.rows import ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
 from agentload.model.stamps import Stamps
 from agentload.store import loader, tables
@@ -59,8 +60,7 @@ WHERE run_id = $run ORDER BY call_id
 _SESSIONS: Final = "SELECT DISTINCT session FROM calls_row WHERE run_id = $run ORDER BY session"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Archive:
+class Archive(Record):
     """What an archive says of itself."""
 
     run_id: str

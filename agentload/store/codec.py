@@ -14,7 +14,7 @@ seemed damaged are read a second time; only bytes that stay wrong are damage.
 import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from inspect import signature
 from operator import attrgetter
 from typing import Any, BinaryIO, Final, Literal, NamedTuple
@@ -24,6 +24,7 @@ import msgspec
 
 from agentload import documents
 from agentload.errors import StoreError
+from agentload.model.record import Record
 from agentload.model.rows import Row
 from agentload.model.stamps import Stamps
 from agentload.store.tables import CALL, TABLES
@@ -46,8 +47,7 @@ class Frame(NamedTuple):
     payload: memoryview
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Damage:
+class Damage(Record):
     """Bytes without a valid record: damage with valid records after it, or a torn tail."""
 
     kind: Literal["damaged", "torn"]

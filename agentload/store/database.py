@@ -18,7 +18,6 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
@@ -29,6 +28,7 @@ from typing import Any, Final, TypeAlias
 import duckdb
 
 from agentload.errors import StoreError
+from agentload.model.record import Record
 from agentload.store.attachment import attach
 from agentload.store.ownership import refuse_foreign
 
@@ -325,16 +325,14 @@ def _check_version(written: _Written, path: Path) -> int:
     return int(found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Column:
+class _Column(Record):
     name: str
     type: str
     is_required: bool
     default: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Schema:
+class _Schema(Record):
     """Tables and views by name, as DuckDB prints them."""
 
     tables: Mapping[str, str]

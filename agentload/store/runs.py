@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import duckdb
 
 from agentload.errors import StoreError, nearest
+from agentload.model.record import Record
 from agentload.model.rows import ArmRow, LegRow, RunRow
 from agentload.store import tables
 from agentload.store.database import reading, transaction
@@ -27,8 +27,7 @@ TABLES: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunLine:
+class RunLine(Record):
     """One run at a glance."""
 
     run_id: str
@@ -50,8 +49,7 @@ class RunLine:
         return self.ok / self.calls if self.calls else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LegLine:
+class LegLine(Record):
     """One part of a run: a process with its health."""
 
     leg: int
@@ -61,8 +59,7 @@ class LegLine:
     health: Mapping[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmLine:
+class ArmLine(Record):
     """One arm: its address and how its calls ended."""
 
     arm: str
@@ -74,8 +71,7 @@ class ArmLine:
     """Attempts by how they ended, the most frequent first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockLine:
+class BlockLine(Record):
     """One play of a block; rates exclude its drain tail."""
 
     leg: int
@@ -93,8 +89,7 @@ class BlockLine:
     void: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSummary:
+class RunSummary(Record):
     """A run in full."""
 
     run: RunLine

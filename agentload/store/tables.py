@@ -4,20 +4,20 @@ Calls, chunks and samples are read through the views instead.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final, Literal, TypeVar
 
 import duckdb
 
 from agentload.model import rows as kinds
+from agentload.model.record import Record
 from agentload.model.rows import Row
 
 _R = TypeVar("_R", bound=Row)
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowTable:
+class RowTable(Record):
     """Where one kind of row is stored."""
 
     row: type[Row]

@@ -9,7 +9,7 @@ import math
 import re
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import (
     Annotated,
@@ -26,6 +26,7 @@ from typing import (
 import msgspec
 
 from agentload.errors import UsageError
+from agentload.model.record import Record
 from agentload.study import quantity
 from agentload.study.quantity import Text, Unit
 
@@ -54,8 +55,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Some fields of a study that belong together."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldOption:
+class FieldOption(Record):
     """What a field's declaration says beyond its type."""
 
     role: Role = "what"
@@ -84,8 +84,7 @@ def option(
     return msgspec.Meta(description=help, extra={"option": FieldOption(**said)})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flag:
+class Flag(Record):
     """One field as an option."""
 
     path: tuple[str, ...]

@@ -4,10 +4,13 @@ A field for which a verb has no option keeps its default.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
+from msgspec import field
+
+from agentload.model.record import Record
 from agentload.study.fields import Flag, Part, flags, server_flags
 from agentload.study.kinds import SLO, Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live, Load, TraceRef, Virtual
@@ -21,8 +24,7 @@ MINUTES: Final = Text(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Form:
+class Form(Record, eq=False):
     """One kind of study as a verb takes it."""
 
     kind: type[Study]

@@ -7,13 +7,13 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final, Literal, TypeAlias
 
 from agentload.errors import ALIKE, UsageError
+from agentload.model.record import Record
 
 Unit: TypeAlias = Literal["", "s", "min", "ms", "tokens", "share", "points"]
 
@@ -27,8 +27,7 @@ _TOKENS: Final = {"k": 1024, "m": 1024 * 1024}
 _BURST: Final = re.compile(r"([\d.]+)x([^/]+)/(.+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Record, kw_only=False):
     """How the values of one kind are read from a command line or a file, and written there."""
 
     read: Callable[[str, str], Any]

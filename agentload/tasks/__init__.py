@@ -12,15 +12,15 @@ and the cap is too short for an echo of the context to contain the answer.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from agentload.model.record import Record
 
 Json: TypeAlias = Mapping[str, object]
 """A message or a tool schema of the OpenAI API."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class Item(Record):
     """A question, sent to every arm byte for byte."""
 
     messages: tuple[Json, ...]
@@ -31,8 +31,7 @@ class Item:
     tools: tuple[Json, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Grade:
+class Grade(Record):
     """The grade of an answer."""
 
     score: float

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 from agentload.errors import AgentloadError, UsageError, nearest
+from agentload.model.record import Record
 from agentload.plugins import Broken, Plugins, generator, help_of
 from agentload.prompts.tokenizer import WORD_TOKENS, Part, Tokenizer
 from agentload.tasks import Grade, Item, texts
@@ -15,8 +15,7 @@ PLUGINS: Final = Plugins(room="agentload.tasks", kind="task", needs=("generate",
 _ATTEMPTS: Final = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class Task(Record):
     """A generator of items with one set of options, and its grader."""
 
     name: str

@@ -5,12 +5,12 @@ A figure that is absent stays absent; it is never zero.
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
 
 from agentload.exposition.text import samples
+from agentload.model.record import Record
 
 # For each exported name: our name and the factor to our
 # unit. DCGM's memory is in MiB, its clocks in MHz.
@@ -35,8 +35,7 @@ BLANK: Final = 0x7FFFFFF0
 """Least value that means "unknown" to DCGM (`dcgm_structs.h`); no figure of ours is as large."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuSample:
+class GpuSample(Record):
     """One figure of one GPU."""
 
     gpu: str

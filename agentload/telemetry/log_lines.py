@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from agentload.documents import python_value
+from agentload.model.record import Record
 
 _POOL: Final = re.compile(r"KV cache size: ([\d,]+) tokens")
 _CONCURRENCY: Final = re.compile(r"Maximum concurrency for [\d,]+ tokens per request: ([\d.,]+)x")
@@ -105,8 +106,7 @@ class StartUp:
     """Lines about scales and kernels that matter for accuracy or the comparison, each once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeriodicLine:
+class PeriodicLine(Record):
     """One periodic line of a server's log."""
 
     prompt_tokens_per_s: float

@@ -18,6 +18,7 @@ import aiohttp
 from agentload.errors import AgentloadError
 from agentload.exposition.scrape import Scrape, of_replicas, parse
 from agentload.exposition.text import OversizeError
+from agentload.model.record import Record
 from agentload.model.rows import SampleRow
 from agentload.telemetry.gpu import Gpus, GpuSample, of_page
 from agentload.telemetry.log_lines import LogTail
@@ -85,8 +86,7 @@ class TelemetrySource:
     """Whether its GPUs are those of this machine."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(Record, kw_only=False):
     at_ns: int
     arm: str
     scraped: Figures = ()

@@ -6,7 +6,6 @@ each; only after a clash is the trace read again to find it.
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Final, get_args
 
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from agentload.errors import TraceError
 from agentload.model.check import problem
+from agentload.model.record import Record
 from agentload.model.trace import Header, Role, Segment, Session, Trace, Turn
 from agentload.tracefile.references import Problem, References
 
@@ -34,8 +34,7 @@ _ROLES: Final = {role: number for number, role in enumerate(get_args(Role))}
 _ROLE_BITS: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
+class CheckReport(Record):
     """The result of a check."""
 
     sessions: int

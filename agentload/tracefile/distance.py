@@ -7,12 +7,12 @@ count alike whatever their event, since recorded traces have none.
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from agentload.model.record import Record
 from agentload.model.trace import Trace
 from agentload.model.walk import families
 from agentload.tracefile.overview import fields
@@ -27,8 +27,7 @@ _WITHIN: Final = (0.05, 0.95)
 Verdict: TypeAlias = Literal["alike", "as its halves", "more", "less"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distance:
+class Distance(Record):
     """One quantile of a field in both traces."""
 
     field: str

@@ -5,12 +5,12 @@ There is no server and no queue: every call takes the time of its tokens.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 import numpy as np
 
+from agentload.model.record import Record
 from agentload.model.trace import Trace, Turn, total_tokens
 from agentload.tracefile.overview import BINS
 from agentload.tracefile.pace import Paced, TimedCall
@@ -39,8 +39,7 @@ def _nominal(turn: Turn, at_s: float) -> tuple[float, float]:
     return at_s, at_s + tokens / PREFILL_TOKENS_PER_S + turn.output / DECODE_TOKENS_PER_S
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadCurve:
+class LoadCurve(Record):
     """The load over time: the largest value in each of equal spans."""
 
     calls: int

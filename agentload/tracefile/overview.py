@@ -12,12 +12,12 @@ import math
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from agentload.model.record import Record
 from agentload.model.trace import Header, Key, Role, Session, Trace, Turn
 from agentload.tracefile.reuse import IdealCache
 
@@ -116,8 +116,7 @@ def _label(event: str | None) -> str:
     return "" if event is None else f"@{event}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldSummary:
+class FieldSummary(Record):
     """The distribution of one field."""
 
     count: int
@@ -125,8 +124,7 @@ class FieldSummary:
     quantiles: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextGrowth:
+class ContextGrowth(Record):
     """Context tokens at the n-th call, over all sessions that have one."""
 
     call: int
@@ -135,8 +133,7 @@ class ContextGrowth:
     q90: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrefixReuse:
+class PrefixReuse(Record):
     """Tokens of all contexts, and how many an unlimited prefix cache would serve."""
 
     tokens: int
@@ -144,8 +141,7 @@ class PrefixReuse:
     share: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class Overview(Record):
     """A trace at a glance."""
 
     sessions: int

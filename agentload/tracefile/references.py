@@ -7,17 +7,16 @@ first open reference until all are resolved, and are then searched for cycles.
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Final, NamedTuple
 
+from agentload.model.record import Record
 from agentload.model.trace import Session, TurnRef
 
 REACH: Final = 10_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Problem(Record):
     """What is wrong and where; no turn means the whole session."""
 
     session: str

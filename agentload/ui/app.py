@@ -7,7 +7,7 @@ import traceback
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -17,6 +17,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from agentload.errors import AgentloadError, StoreError
+from agentload.model.record import Record
 from agentload.report.formats import html
 from agentload.ui import guard
 from agentload.ui.pages.calls import call, pair, session
@@ -50,8 +51,7 @@ AGAIN_S: Final = 5
 DAY_NS: Final = 86_400_000_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class Site(Record):
     """What is shown, and to whom."""
 
     sources: Mapping[str, DatabaseFile]
@@ -216,8 +216,7 @@ class _Routes:
         return render(query.page, context)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Glance:
+class Glance(Record):
     """One database among several."""
 
     name: str

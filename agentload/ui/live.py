@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from agentload.errors import StoreError
+from agentload.model.record import Record
 from agentload.model.rows import Row
 from agentload.store.journal import is_held, read
 from agentload.ui.progress import Fold, RunProgress
@@ -59,8 +60,7 @@ class _Followed:
         return True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActiveRun:
+class ActiveRun(Record):
     """The state of an active run."""
 
     run_id: str

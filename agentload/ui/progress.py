@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Final
 
 from agentload.model.metrics import NOT_OUTCOMES, Clock, ttft_ms
+from agentload.model.record import Record
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, CallRow, LegRow, Row, RunRow
 from agentload.report import labels
 from agentload.report.charts.spec import ChartAxis, Plot, Series
@@ -22,8 +23,7 @@ IN_SECONDS: Final = 300.0
 ENOUGH_SHARE: Final = 0.02  # share of the run that must be done before the rest is estimated
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmProgress:
+class ArmProgress(Record):
     """One arm so far."""
 
     arm: str
@@ -40,8 +40,7 @@ class ArmProgress:
     """Seconds since the process started, time to first token in ms."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class Failure(Record):
     """One call that failed."""
 
     arm: str
@@ -51,8 +50,7 @@ class Failure:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunProgress:
+class RunProgress(Record):
     """Say how far a run is."""
 
     run_id: str

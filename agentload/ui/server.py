@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import web
 
 from agentload.errors import StoreError, UsageError
+from agentload.model.record import Record
 from agentload.serve.door import LOG, Door, closing_time
 from agentload.ui.app import Site, application
 from agentload.ui.guard import LOOPBACK, host_of, is_loopback
@@ -16,8 +16,7 @@ from agentload.ui.source import sources
 from agentload.verdict.policy import Setting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SiteOptions:
+class SiteOptions(Record):
     """What to serve, and where."""
 
     databases: tuple[Path, ...]
@@ -26,12 +25,11 @@ class SiteOptions:
     """0 picks a free port."""
     names: tuple[str, ...] = ()
     """Host names that browsers may use besides those of loopback."""
-    setting: Setting = Setting()  # noqa: RUF009  # frozen
+    setting: Setting = Setting()  # frozen
     profile: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Addresses:
+class Addresses(Record):
     """Addresses of the pages."""
 
     url: str

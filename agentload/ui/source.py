@@ -9,7 +9,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -17,6 +16,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import duckdb
 
 from agentload.errors import AgentloadError, StoreError
+from agentload.model.record import Record
 from agentload.store.database import reading, refusal
 from agentload.ui.live import LiveRuns
 
@@ -33,8 +33,7 @@ class NotFoundError(AgentloadError):
     """Report a page, run or job that does not exist."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Query:
+class Query(Record):
     """A page, its subject, and its query parameters."""
 
     page: str
@@ -62,8 +61,7 @@ class Query:
         return 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CachedAnswer(Generic[T]):
+class CachedAnswer(Record, Generic[T]):
     """The answer of the database."""
 
     value: T
@@ -71,8 +69,7 @@ class CachedAnswer(Generic[T]):
     """When it was read, if the database is being written and could not be read again."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Known(Generic[T]):
+class _Known(Record, Generic[T], kw_only=False):
     stamp: Stamp
     at_ns: int
     value: T

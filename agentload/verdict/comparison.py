@@ -5,7 +5,7 @@ bytes. Whatever changed between the runs is in the difference, and the document 
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -25,6 +25,7 @@ from advisor.evidence import (
 )
 from agentload.errors import EvidenceError
 from agentload.evidence.view import RunView, run_view
+from agentload.model.record import Record
 from agentload.store.database import reading
 from agentload.store.runs import run_named
 from agentload.study.change import changes
@@ -61,8 +62,7 @@ WHERE run_id = ? AND status = 'ok' AND token_rule IS NOT NULL ORDER BY ALL
 _Row = TypeVar("_Row", CapacityPoint, ClientHealth, Observation, ContextSweep)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Record):
     """Hold two runs of one plan, each gathered once, for any arms that are compared."""
 
     views: tuple[RunView, RunView]

@@ -3,16 +3,15 @@
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 
 from advisor.verdict import Word
+from agentload.model.record import Record
 from agentload.model.rows import ProbeRow
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedInterval:
+class SpeedInterval(Record):
     """State the change of one arm's turn latency as one look at the pairs found it."""
 
     arm: str

@@ -14,16 +14,18 @@ price: {usd_per_gpu_hour: 2.5, source: our contract}
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import field
 
 from advisor.policy import Policy, ServiceLimits
 from agentload import documents
 from agentload.errors import AgentloadError, nearest
 from agentload.model.profile import Price
+from agentload.model.record import Record
 
 Made = TypeVar("Made")
 SECTIONS = ("slos", "load", "price")
@@ -32,8 +34,7 @@ DECISION: Final = "decision"
 """Probe under which `decide` writes down what it asks, and the setting it decides with."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserLoad:
+class UserLoad(Record):
     """State what the servers have to carry, and how a replica is built."""
 
     peak_agents: int | None = None
@@ -44,8 +45,7 @@ class UserLoad:
     tensor_parallel: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(Record):
     """Hold all that a user decides on beyond the run."""
 
     policy: Policy = field(default_factory=Policy)

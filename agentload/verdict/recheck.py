@@ -1,6 +1,5 @@
 """Find what is left to ask after a decision that asks for calibration."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -8,6 +7,7 @@ import msgspec
 
 from advisor.verdict import Decision
 from agentload.errors import UsageError
+from agentload.model.record import Record
 from agentload.model.rows import AnswerRow
 from agentload.store import tables
 from agentload.store.database import reading
@@ -19,8 +19,7 @@ from agentload.verdict.verdict import verdict
 CALIBRATED: Final = "fp8-calibrated"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recheck:
+class Recheck(Record):
     """State what is left to ask once an arm's scales are calibrated."""
 
     arm: str

@@ -1,7 +1,7 @@
 """Read the rows of a run and decide on them: the one way from rows to a decision."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from json import loads
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from agentload.evidence.grades import question_options, questions_asked
 from agentload.evidence.view import RunView, run_view
 from agentload.layout.cost import asking_s, assumed_prefill_s
 from agentload.model.profile import ArmProfile, Profile
+from agentload.model.record import Record
 from agentload.store.database import reading
 from agentload.store.runs import run_named
 from agentload.study.kinds import Ask
@@ -27,8 +28,7 @@ from agentload.study.parts import Live
 from agentload.verdict.policy import DECISION, Setting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Record):
     """Hold a decision, with what it was made from and by which rules."""
 
     view: RunView

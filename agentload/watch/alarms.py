@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias, assert_never, get_args
 
+from agentload.model.record import Record
 from agentload.watch.history import Execution, RunChange, differences
 from agentload.watch.job import Job
 from agentload.watch.levels import (
@@ -35,8 +36,7 @@ AMISS: Final[frozenset[AlarmKind]] = GATED | {"dead endpoint", "failing schedule
 """Kinds that somebody has to look at: all but an improvement."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alarm:
+class Alarm(Record):
     """State one thing that got worse, or better, from when to when."""
 
     kind: AlarmKind
@@ -66,8 +66,7 @@ class Alarm:
         return self.muted_ns is not None and at_ns < self.muted_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeRule:
+class ChangeRule(Record):
     """Define what counts as a change."""
 
     min_change: float = 0.03

@@ -8,11 +8,12 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from agentload.errors import AgentloadError, StoreError
+from agentload.model.record import Record
 from agentload.model.rows import Row, RunRow
 from agentload.store import tables
 from agentload.store.database import writing
@@ -26,8 +27,7 @@ from agentload.watch.job import Job
 KILLED: Final = "the process was killed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Executed:
+class Executed(Record):
     """Report what one execution came to."""
 
     execution: Execution
@@ -38,8 +38,7 @@ class Executed:
     code: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Books:
+class Books(Record):
     """Keep what is written down of a job, while this process holds its lock."""
 
     job: Job

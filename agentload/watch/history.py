@@ -5,11 +5,14 @@ Alarms, trends and notices follow from this record alone.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import field
 
 from agentload.endpoints import facts
 from agentload.endpoints.facts import Facts
+from agentload.model.record import Record
 from agentload.watch.job import Metric
 from agentload.watch.schedule import CORRECTED_NS
 
@@ -29,8 +32,7 @@ UNUSABLE: Final[frozenset[Outcome]] = frozenset({"void", "failed", "missed"})
 BY_HAND: Final[frozenset[Outcome]] = frozenset({"accepted", "muted"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunChange:
+class RunChange(Record):
     """State how one figure of one arm compares with the reference run.
 
     The figure is a mean log ratio over the same turns.
@@ -60,8 +62,7 @@ class RunChange:
         return math.expm1(value), math.expm1(value - reach), math.expm1(value + reach)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Detail:
+class Detail(Record):
     """Hold what an execution keeps besides the columns of its row."""
 
     reason: str | None = None
@@ -82,8 +83,7 @@ class Detail:
     """Instant until which they are muted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Execution:
+class Execution(Record):
     """Record one firing and what became of it."""
 
     job: str

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -10,6 +9,7 @@ import msgspec
 
 from agentload.endpoints.endpoint import without_user
 from agentload.errors import AgentloadError, UsageError
+from agentload.model.record import Record
 from agentload.run.files import resolve_paths
 from agentload.study import fields
 from agentload.study.change import extend
@@ -81,16 +81,15 @@ class Notify(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Whether to call the webhook after every execution, not only when an alarm changes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class Job(Record):
     """Describe one scheduled comparison."""
 
     name: str
     study: Replay
     """Study that is played, with its files as they lie next to the jobs file."""
     schedule: Schedule
-    budget: JobBudget = field(default_factory=JobBudget)
-    setting: Setting = field(default_factory=Setting)
+    budget: JobBudget = msgspec.field(default_factory=JobBudget)
+    setting: Setting = msgspec.field(default_factory=Setting)
     metrics: tuple[Metric, ...] = ("turn_ms",)
     """Metrics that raise alarms; the error rate is shared among them."""
     noise: float = NOISE
@@ -104,7 +103,7 @@ class Job:
     """Whether to play every arm twice until a run shows by how much equal servers differ."""
     keep_runs: int | None = None
     """Number of runs whose calls are kept; older ones keep their place in the history."""
-    notify: Notify = field(default_factory=Notify)
+    notify: Notify = msgspec.field(default_factory=Notify)
     spec: str = "{}"
     """Job as JSON, as it was written."""
 

@@ -16,7 +16,6 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ from agentload import documents
 from agentload.builtin import find
 from agentload.endpoints.read import arms_file, is_arms_file
 from agentload.errors import AgentloadError
+from agentload.model.record import Record
 from agentload.watch.job import SHOWN, Job, job
 
 DATABASE: Final = "watch.duckdb"
@@ -33,8 +33,7 @@ DEFAULT: Final = "watch.yaml"
 KEYS: Final = frozenset({"database", "jobs"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Jobs:
+class Jobs(Record):
     """Hold what a jobs file says."""
 
     path: Path

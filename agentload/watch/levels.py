@@ -17,7 +17,6 @@ permuted, and the likeness is put back. Series of less than ten runs are not sea
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final, TypeAlias
@@ -25,6 +24,8 @@ from typing import Final, TypeAlias
 import numpy as np
 import scipy
 from numpy.typing import NDArray
+
+from agentload.model.record import Record
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -48,8 +49,7 @@ WINDOW: Final = 120  # the latest runs: older changes were reported long ago
 BATCH: Final = 200_000  # numbers in work at once: they fit a processor's cache
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shift:
+class Shift(Record):
     """State how far the last runs are from those before.
 
     The change is relative, with its 95% interval.
@@ -142,8 +142,7 @@ def _innovations(values: Sequence[float]) -> Floats:
     return np.concatenate((runs[:1], added))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangePoint:
+class ChangePoint(Record):
     """State from which run on a series has another level."""
 
     at: int

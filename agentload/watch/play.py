@@ -18,6 +18,7 @@ from agentload.layout.cost import Cost
 from agentload.layout.steady import steady
 from agentload.layout.windows import windows_played
 from agentload.model.controls import is_control, original
+from agentload.model.record import Record
 from agentload.run import door
 from agentload.run.arms import ALL, read_arms
 from agentload.run.audience import Audience
@@ -34,8 +35,7 @@ from agentload.watch.job import Job
 HOUR_S: Final = 3600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeLimit:
+class TimeLimit(Record):
     """State when an execution is stopped, and why."""
 
     seconds: float
@@ -118,8 +118,7 @@ def estimate(job: Job, *, database: Path, notice: Callable[[str], None]) -> Cost
     return made.cost()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Playthrough:
+class Playthrough(Record):
     """Report how the replay of an execution went."""
 
     arms: tuple[str, ...]

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -21,14 +20,14 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim
 
 from agentload.errors import AgentloadError
+from agentload.model.record import Record
 from agentload.watch.job import Job
 from agentload.watch.jobs_file import Jobs
 from agentload.watch.ledger import lock_path
 from agentload.watch.schedule import Schedule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Machine(Record):
     """Name where things are on the machine that the files are for."""
 
     program: Path

@@ -5,10 +5,10 @@ Each figure is a series over its runs, with where it changed and what servers sa
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from agentload.model.record import Record
 from agentload.watch.alarms import Alarm
 from agentload.watch.history import Execution, RunChange, differences
 from agentload.watch.job import Metric
@@ -17,8 +17,7 @@ from agentload.watch.levels import change_points
 VAGUE: Final = 1  # runs by which the beginning of a level may be wrong
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Point(Record):
     """State one run's figure, as a relative change from the first reference run.
 
     0.05 is 5% slower.
@@ -40,8 +39,7 @@ class Point:
     """Run that this run was compared with; a reference run has its own name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelChange:
+class LevelChange(Record):
     """State from which run on a series has another level."""
 
     point: int
@@ -55,8 +53,7 @@ class LevelChange:
     """What the servers said differently at that run, or within one run of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trend:
+class Trend(Record):
     """Hold one figure of one arm over all usable runs."""
 
     arm: str
@@ -71,8 +68,7 @@ class Trend:
         return f"{self.arm}: {self.metric}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IdentityChange:
+class IdentityChange(Record):
     """State what the servers said differently at a run than at the usable run before."""
 
     run_id: str
@@ -80,8 +76,7 @@ class IdentityChange:
     differences: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trends:
+class Trends(Record):
     """Hold all that there is to see of a job."""
 
     job: str

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from random import Random
 from typing import Any, Final
 
 import msgspec
 
 from agentload.errors import UsageError
+from agentload.model.record import Record
 from agentload.model.trace import Header, Segment, Session, Trace, Turn, image_tokens
 from agentload.model.walk import again
 from agentload.plugins import (
@@ -29,8 +30,7 @@ names: Final = PLUGINS.names
 _ARRIVALS: Final = frozenset(each.name for each in fields(ArrivalProcess))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
+class Workload(Record):
     """A generator, its options and its help."""
 
     name: str

@@ -8,10 +8,11 @@ summarised; `agentload replay --max-context` cuts what a server's window does no
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Final, Literal
 
+from agentload.model.record import Record
 from agentload.model.trace import Segment, Session, TurnRef
 from agentload.plugins import Positive, Share
 from agentload.workloads.parts.draws import (
@@ -109,8 +110,7 @@ _REPOSITORY: Final = WeightedChoice(tuple(rank**-0.6 for rank in range(1, _REPOS
 _NOTES: Final = 1_500  # judgement, as is what users break off
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Preset:
+class _Preset(Record):
     prefix: str
     first: Distribution
     result: Distribution
@@ -155,8 +155,7 @@ TARGETS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Odds:
+class Odds(Record):
     """How often something disturbs the course of a session."""
 
     breaks: Share = 0.08

@@ -1,10 +1,10 @@
 """Reasoning models: short questions, long answers, thinking dropped from the history."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from random import Random
 from typing import Final, Literal
 
+from agentload.model.record import Record
 from agentload.model.trace import Segment, Session
 from agentload.plugins import Share
 from agentload.workloads.parts.draws import (
@@ -59,8 +59,7 @@ _TENANT: Final = WeightedChoice(tuple(rank**-1.2 for rank in range(1, _TENANTS +
 _OWN_PROMPT: Final = 0.15  # of a question, as far as its tenant has asked for so much: judgement
 
 
-@dataclass(frozen=True, slots=True)
-class _Preset:
+class _Preset(Record, kw_only=False):
     question: Distribution
     answer: Distribution
 

@@ -1,7 +1,6 @@
 """Look at the deployments that can be emulated, and fit one of your own."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
 from typing import Annotated
@@ -15,11 +14,11 @@ from agentload.emulator.profile import read, text
 from agentload.evidence.twin import profile_of_run
 from agentload.kvmath.pool import pool_of
 from agentload.model.profile import ArmProfile, Profile
+from agentload.model.record import Record
 from agentload.store.runs import run_named
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class Listed(Record):
     """One profile at a glance."""
 
     name: str

@@ -3,7 +3,6 @@ what each arm of a profile makes of it, what production does.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from agentload.cli._print import blocks, table
@@ -14,6 +13,7 @@ from agentload.exposition.likeness import Figures, Likeness, MeanAndQuantiles, l
 from agentload.kvmath.layout import bytes_per_token
 from agentload.kvmath.pool import GIB, pool_of
 from agentload.model.profile import ArmProfile
+from agentload.model.record import Record
 from agentload.model.trace import Trace
 from agentload.report.format import number, plural
 from agentload.tracefile.load import DECODE_TOKENS_PER_S, PREFILL_TOKENS_PER_S, LoadCurve, load
@@ -31,8 +31,7 @@ ARMS: Final = (
 _COMPARED: Final = (0.5, 0.9, 0.99)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OnArm:
+class OnArm(Record):
     """What the trace takes of one arm's KV pool."""
 
     arm: str
@@ -46,8 +45,7 @@ class OnArm:
     """Most that sessions under way would hold if nothing were forgotten."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Seen(Record):
     """Everything that is shown of a trace."""
 
     name: str

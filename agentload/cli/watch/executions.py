@@ -7,7 +7,6 @@ import math
 import platform
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
@@ -17,6 +16,7 @@ import typer
 from agentload.cli._print import ABSENT, blocks, notice, print_json, print_table
 from agentload.cli.watch import DEFAULT, JobsFile, Name
 from agentload.errors import AgentloadError, GateError, UsageError
+from agentload.model.record import Record
 from agentload.report.format import plural, when
 from agentload.watch import by_hand, ledger
 from agentload.watch.alarms import AMISS, KINDS, Alarm, alarms_of, loud_alarms
@@ -168,8 +168,7 @@ def mute(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Status:
+class Status(Record):
     """What `--json` prints for each job."""
 
     job: str

@@ -1,7 +1,6 @@
 """Jobs: what their file and the crontab hold."""
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -11,6 +10,7 @@ from agentload.cli._print import notice, print_json, print_table
 from agentload.cli.watch import DEFAULT, JobsFile, Name
 from agentload.errors import AgentloadError, EndpointError
 from agentload.layout.cost import Cost, about
+from agentload.model.record import Record
 from agentload.report.format import when
 from agentload.run.arms import read_arms
 from agentload.study.parts import KINDS
@@ -136,8 +136,7 @@ def remove(name: Name, *, file: JobsFile = DEFAULT) -> None:
     print(f"removed {name} from {file}; agentload watch install brings the crontab up to date")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobSchedule:
+class JobSchedule(Record):
     """What `--json` prints for each job."""
 
     job: str

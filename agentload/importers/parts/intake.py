@@ -5,7 +5,6 @@ import hashlib
 import math
 from collections import UserDict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Final, TypeVar
@@ -18,6 +17,7 @@ from agentload.importers.parts import files
 from agentload.importers.parts.files import JsonRecord, Placed, values
 from agentload.importers.parts.notes import ImportNotes
 from agentload.importers.parts.reuse import BlockReuse
+from agentload.model.record import Record
 
 _BYTES: Final = 9  # 12 characters; a collision among a million contents has a chance of 1e-10
 _NUMBERS: Final = 1 << 32
@@ -116,8 +116,7 @@ def read_texts(path: Path) -> Mapping[str, str]:
         ) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intake:
+class Intake(Record):
     """One import."""
 
     files: tuple[Path, ...]

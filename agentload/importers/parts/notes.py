@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from agentload.errors import TraceError
 from agentload.importers.parts.reuse import BlockReuse
+from agentload.model.record import Record
 from agentload.model.trace import Session
 
 Tolerance: TypeAlias = Literal["strict", "normal", "lenient"]
@@ -66,8 +67,7 @@ class ImportNotes:
         return tuple((what, counts[what], self.first.get(what)) for what in ordered)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportSummary:
+class ImportSummary(Record):
     """An import in numbers; shares are between 0 and 1, absent is None."""
 
     format: str

@@ -7,13 +7,13 @@ import heapq
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Final, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from agentload.model.record import Record
 from agentload.model.trace import Session
 
 _MEMORY: Final = 48 << 20
@@ -64,8 +64,7 @@ def by_session(rows: Iterable[R], kind: type[R], *, memory: int = _MEMORY) -> It
             yield [unpack(found) for _, found in group]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallGroup(Generic[R_co]):
+class CallGroup(Record, Generic[R_co]):
     """The calls of one session, with the session's name."""
 
     name: str

@@ -18,6 +18,7 @@ from agentload.importers.parts.fields import agents_usage
 from agentload.importers.parts.files import JsonRecord, as_object, as_text, parse_json, records
 from agentload.importers.parts.intake import Intake
 from agentload.importers.parts.order import in_order
+from agentload.model.record import Record
 from agentload.model.trace import Session, Wait
 
 _SILENT: Final = frozenset(
@@ -28,8 +29,7 @@ _MIRRORS: Final = frozenset({"delivery-mirror", "gateway-injected"})
 _HEARTBEAT: Final = "HEARTBEAT_OK"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TranscriptEntry:
+class TranscriptEntry(Record):
     """One entry, without its content."""
 
     id: str

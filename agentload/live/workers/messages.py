@@ -34,27 +34,25 @@ from agentload.model.commands import (
     Settle,
     Stopped,
 )
+from agentload.model.record import Record
 from agentload.model.trace import Segment
 
 Key = tuple[str, str]
 """Arm and session."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Act:
+class Act(Record):
     """Carry out a command; its context holds only the segments after the first *kept*."""
 
     command: Prepare | Send
     kept: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sync:
+class Sync(Record):
     """Have the disk hold every call that has ended; then send Synced."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Go:
+class Go(Record):
     """Continue at this instant of the node's clock; play these invalid pairs again."""
 
     at_ns: int
@@ -72,21 +70,18 @@ class Ready:
     version: str = __version__
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alive:
+class Alive(Record):
     """The node runs, whether or not it has anything to report."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamedTokens:
+class StreamedTokens(Record):
     """Report how many tokens a watched call has streamed so far."""
 
     request_id: str
     tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class Done(Record):
     """A call is over and written down; its stamps stay in the node."""
 
     request_id: str
@@ -95,15 +90,13 @@ class Done:
     prompt_hash: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Synced:
+class Synced(Record):
     """The disk holds every call that had ended; reports how the node has kept up so far."""
 
     health: Health
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
+class Slice(Record):
     """A part of a journal, as byte offsets from its start."""
 
     path: Path
@@ -111,8 +104,7 @@ class Slice:
     end: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
+class Shard(Record):
     """Describe what a node measured in one round, as its journals hold it."""
 
     share: str
@@ -122,8 +114,7 @@ class Shard:
     """The parts of journals that hold the rows, or all their bytes, compressed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class Reached(Record):
     """The node's round is over, or needs servers started; instants are of the node's clock."""
 
     command: Settle | Open
@@ -133,21 +124,18 @@ class Reached:
     shard: Shard
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Over:
+class Over(Record):
     """Nothing is left for the node to play."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokenNode:
+class BrokenNode(Record):
     """The node cannot continue, for a reason that the user can fix."""
 
     message: str
     hint: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gone:
+class Gone(Record):
     """The node's process is gone, as reported by the machine that it ran on."""
 
     how: str

@@ -5,12 +5,13 @@ The figures stand in the same rows, so the pictures are for the eye alone.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from typing import Final
 
 from markupsafe import Markup
 
+from agentload.model.record import Record
 from agentload.report.charts.frame import behind
 from agentload.report.charts.lanes import span_ends, spans, upright_frame
 from agentload.report.charts.scale import Scale, fit
@@ -27,8 +28,7 @@ APART: Final = 34.0
 """Pixels between two named values of the axis at least."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForestRows:
+class ForestRows(Record):
     """The pictures of a table: its axis, and those of the rows that have one."""
 
     head: Markup

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from advisor import words
+from agentload.model.record import Record
 from agentload.report.charts.spec import ChartAxis, Plot
 
 EDGE = 0.03
@@ -14,8 +15,7 @@ cut.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class Scale(Record):
     """A stretch of values laid over a stretch of pixels."""
 
     axis: ChartAxis

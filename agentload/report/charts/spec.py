@@ -4,20 +4,19 @@ How it looks is decided by the drawing files.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from agentload.model.record import Record
 from agentload.report.format import Quantity
 
 Mark: TypeAlias = Literal["points", "line", "steps", "path"]
 """A path joins its points, in their order."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChartAxis:
+class ChartAxis(Record):
     """One axis: what it counts, and from where to where (None: as far as the values go)."""
 
     label: str
@@ -29,8 +28,7 @@ class ChartAxis:
     """Nothing lies between two numbers, such as those of runs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class Series(Record):
     """Values of one arm; `slot` fixes its colour and marker, equal in every chart.
 
     A slot of None belongs to no arm.
@@ -66,8 +64,7 @@ class Series:
         return cls(label=label, slot=slot, mark=mark, xs=xs, ys=ys, tips=tips)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Band:
+class Band(Record):
     """A range across the plot, such as a break-even set; None is open."""
 
     axis: Literal["x", "y"]
@@ -82,8 +79,7 @@ class Band:
         return tuple(end for end in (self.low, self.high) if end is not None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleLine:
+class RuleLine(Record):
     """A line across the plot at one value."""
 
     axis: Literal["x", "y"]
@@ -91,8 +87,7 @@ class RuleLine:
     label: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plot:
+class Plot(Record):
     """Values over two axes."""
 
     name: str
@@ -107,8 +102,7 @@ class Plot:
     rules: tuple[RuleLine, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Square:
+class Square(Record):
     """One field of a heat map.
 
     `value` is how dark it is (0 to 1), `slot` its colour, `text` is written in it, `tip` says more.
@@ -122,8 +116,7 @@ class Square:
     slot: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeatMap:
+class HeatMap(Record):
     """Values over two ordered sets of labels, such as accuracy by depth and length."""
 
     name: str
@@ -142,8 +135,7 @@ Look: TypeAlias = Literal[
 """What a span is: it decides how the span is drawn."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneSpan:
+class LaneSpan(Record):
     """A stretch of a lane, or with `at` a value within it.
 
     `offset` places it between the lane's top (0) and bottom (1).
@@ -159,8 +151,7 @@ class LaneSpan:
     offset: float = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaneTrace:
+class LaneTrace(Record):
     """A value between 0 and 1 along a lane, such as how full a pool is; NaN breaks the line."""
 
     lane: int
@@ -169,8 +160,7 @@ class LaneTrace:
     ys: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lanes:
+class Lanes(Record):
     """Labelled lanes over one axis.
 
     Differences with their intervals, blocks of a run, phases of a call.

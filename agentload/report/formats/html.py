@@ -9,13 +9,13 @@ import json
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 from jinja2 import BaseLoader, Environment
 from markupsafe import Markup
 
+from agentload.model.record import Record
 from agentload.report import templating
 from agentload.report.charts.data import csv, vega_lite
 from agentload.report.charts.draw import FILTERS
@@ -94,8 +94,7 @@ def _chart_in_rows(document: Document) -> Chart | None:
     return found if len(headings) == 1 else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(Record):
     """Say how a group stands on the page: its charts with their class, and what is abreast."""
 
     group: Group

@@ -5,7 +5,7 @@ docs/decision.schema.json.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any, Final, Literal
 
 import msgspec
@@ -16,6 +16,7 @@ from advisor.policy import Policy
 from advisor.steps import Step as Suggestion
 from advisor.verdict import Decision
 from agentload.exposition.likeness import Likeness
+from agentload.model.record import Record
 from agentload.report.parts import Answer, Check, Confidence, Document, Files, Made, Rollout, Step
 
 FORMAT: Final = "agentload-decision/1"
@@ -25,8 +26,7 @@ takes it stands instead.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lists:
+class Lists(Record):
     """The four lists of the report, and the classes that are in none of them."""
 
     use: tuple[str, ...]
@@ -36,8 +36,7 @@ class Lists:
     no_difference: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Record):
     """One decision file. A figure that is not a number is null."""
 
     format: Literal["agentload-decision/1"]

@@ -1,7 +1,6 @@
 """Say what to do now: the canary, or what settles open questions, each with its command."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from os.path import commonprefix
 from typing import Final
 
@@ -12,6 +11,7 @@ from advisor.statistics.screen import screening
 from advisor.steps import Again, Calibrate, Control, Questions, without_amount
 from advisor.steps import Step as Suggestion
 from advisor.verdict import Finding, Need
+from agentload.model.record import Record
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.commands import on_own_servers, silent_options, well_known_arms
@@ -205,8 +205,7 @@ def _remedies(view: View) -> Iterator[Step]:
         yield Step(text=text, command=view.command(Again()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Open:
+class _Open(Record):
     """What is missing, and the step that brings it."""
 
     need: Need

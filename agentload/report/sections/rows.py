@@ -1,9 +1,9 @@
 """Hold a row of the tables that compare arms: the reference, and two cells for each other arm."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from agentload.model.record import Record
 from agentload.report import format as say
 from agentload.report.parts import Cell, in_grey
 
@@ -12,16 +12,14 @@ EMPTY: Final = Cell(text="")
 Printed: TypeAlias = Cell | str | None
 
 
-@dataclass(frozen=True, slots=True)
-class ArmCells:
+class ArmCells(Record, kw_only=False):
     """Hold what an arm has of its own, and how that differs from the reference."""
 
     own: Cell
     change: Cell
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmsRow:
+class ArmsRow(Record):
     """Hold one row of a comparison."""
 
     name: str

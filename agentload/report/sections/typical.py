@@ -5,7 +5,6 @@ the geometric mean of these turns: the two combine, as medians do not.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from advisor.assess.reach import shares
 from advisor.evidence import Calls, Floats, Ints
 from advisor.statistics.paired import MIN_PAIRS, same_turns
+from agentload.model.record import Record
 from agentload.report.sections.view import View
 
 Metric: TypeAlias = Literal["turn_ms", "ttft_ms", "tpot_ms"]
@@ -26,8 +26,7 @@ Means: TypeAlias = tuple[float, float]
 Logs: TypeAlias = Mapping[Metric, Means]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Typical:
+class Typical(Record):
     """Hold what the same turns take on every arm, as geometric means in ms."""
 
     reference: float

@@ -4,7 +4,6 @@ The decision, its evidence, the run's facts, and which arm the report speaks for
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from advisor.evidence import Calls, Evidence, present
 from advisor.policy import Policy
 from advisor.steps import Step
 from advisor.verdict import ArmVerdict, Capacity, Change, Decision, Figure, Need
+from agentload.model.record import Record
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import Mark, Series
@@ -20,8 +20,7 @@ from agentload.report.lookup import first
 from agentload.report.parts import RunFacts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class View(Record):
     """Join what the sections read, with the look-ups they share."""
 
     decision: Decision

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -10,6 +9,7 @@ import msgspec
 
 from agentload.errors import UsageError
 from agentload.model.check import problem
+from agentload.model.record import Record
 from agentload.prompts.tokenizer import CHARACTERS_A_TOKEN
 from agentload.tasks import Grade, Item, prompt, texts
 from agentload.tasks.parts.grading import grade_all
@@ -36,8 +36,7 @@ class ItemLine(msgspec.Struct, forbid_unknown_fields=True):
     tools: tuple[dict[str, Any], ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Own:
+class Own(Record):
     """A user's item and its grader."""
 
     name: str

@@ -4,7 +4,7 @@ Equal seeds draw equal content on every Python.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import shake_256
 from itertools import cycle, islice
 from random import Random
@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from agentload.errors import UsageError
+from agentload.model.record import Record
 from agentload.prompts.tokenizer import Tokenizer
 from agentload.prompts.words import WORDS
 from agentload.tasks import Item, Json, prompt, texts
@@ -111,8 +112,7 @@ def fitting(
     return count
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HiddenLines:
+class HiddenLines(Record):
     """A question about some lines, which a message hides among others like them."""
 
     before: str

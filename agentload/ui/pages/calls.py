@@ -4,12 +4,12 @@ A pair's sessions on each arm, a session's calls, a call's tokens one by one.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
 
 import duckdb
 
+from agentload.model.record import Record
 from agentload.report import format as say
 from agentload.report import labels
 from agentload.report.charts.spec import ChartAxis, Plot, Series, every
@@ -46,8 +46,7 @@ _CALL: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionOnArm:
+class SessionOnArm(Record):
     """A session as one arm played it."""
 
     session: str
@@ -64,8 +63,7 @@ class SessionOnArm:
         return self.calls - self.ok
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionLine:
+class SessionLine(Record):
     """A session on each arm of its pair, in their order; None where an arm did not play it."""
 
     session: str
@@ -89,8 +87,7 @@ class SessionLine:
         return max((abs(each) for each in self.changes if each is not None), default=0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairPage:
+class PairPage(Record):
     """The data of the page."""
 
     run: RunSummary
@@ -106,8 +103,7 @@ class PairPage:
     after: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(Record):
     """One attempt of a call."""
 
     request_id: str
@@ -160,8 +156,7 @@ class Attempt:
         return tuple(lines)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
+class Bar(Record):
     """A call within its session.
 
     Its start, and how long it waited, read and wrote, as shares of the longest arm's time.
@@ -174,8 +169,7 @@ class Bar:
     wrote: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionPage:
+class SessionPage(Record):
     """The data of the page."""
 
     run: RunSummary
@@ -187,8 +181,7 @@ class SessionPage:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkLine:
+class ChunkLine(Record):
     """What arrived at one moment."""
 
     at_ms: float
@@ -196,8 +189,7 @@ class ChunkLine:
     tokens: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallPage:
+class CallPage(Record):
     """The data of the page."""
 
     run: RunSummary

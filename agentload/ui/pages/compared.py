@@ -4,11 +4,11 @@ What changed from the earlier to the later one, in a sentence and by figure.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from advisor.estimate import Estimate
 from advisor.verdict import TIMES, Change
+from agentload.model.record import Record
 from agentload.report import format as say
 from agentload.report.parts import Document, Tone
 from agentload.watch.job import METRICS
@@ -23,8 +23,7 @@ _PLAIN: Final[Tone] = "plain"
 INVALID: Final[tuple[str, Tone]] = ("not valid", _PLAIN)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeLine:
+class ChangeLine(Record):
     """How one figure of one workload changed; of the whole server where the workload is None."""
 
     workload: str | None
@@ -34,8 +33,7 @@ class ChangeLine:
     word: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedPage:
+class ComparedPage(Record):
     """The data of the page."""
 
     before: str

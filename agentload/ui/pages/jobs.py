@@ -8,7 +8,6 @@ import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, pairwise
 from statistics import fmean
@@ -18,6 +17,7 @@ import duckdb
 import msgspec
 
 from agentload.errors import AgentloadError
+from agentload.model.record import Record
 from agentload.model.rows import AlarmRow, ExecutionRow, JobRow
 from agentload.report import format as say
 from agentload.report.charts.spec import Band, ChartAxis, Plot, RuleLine, Series
@@ -56,8 +56,7 @@ _ENDED: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Raised:
+class Raised(Record):
     """An alarm and its job."""
 
     job: str
@@ -65,8 +64,7 @@ class Raised:
     chart: Plot | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobLine:
+class JobLine(Record):
     """One job at a glance."""
 
     job: str
@@ -132,8 +130,7 @@ def _repeated(ended: Sequence[Execution]) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Standing(Record):
     """What all jobs together show, in a sentence."""
 
     text: str
@@ -173,16 +170,14 @@ def _unjudged(blind: Sequence[tuple[str, str]], total: int) -> str:
     return f"{len(blind)} of {total} jobs could not be judged{rest}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobsPage:
+class JobsPage(Record):
     """All jobs of a database and their alarms: open ones first, then by time."""
 
     lines: tuple[JobLine, ...]
     alarms: tuple[Raised, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrendChart:
+class TrendChart(Record):
     """One series: its chart, and its level changes in words."""
 
     name: str
@@ -190,8 +185,7 @@ class TrendChart:
     levels: tuple[trends.LevelChange, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobPage:
+class JobPage(Record):
     """The data of the page."""
 
     line: JobLine

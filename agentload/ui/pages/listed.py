@@ -1,13 +1,15 @@
 """Paged lists of runs, decisions and comparisons, and the overview with the latest of each."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
 import duckdb
+from msgspec import field
 
 from agentload.model.metrics import NOT_OUTCOMES
+from agentload.model.record import Record
 from agentload.model.rows import ExecutionRow
 from agentload.report.charts.spec import Plot
 from agentload.report.labels import VERDICT_TONES
@@ -92,8 +94,7 @@ HAVING count(*) > 1 ORDER BY max(place) DESC LIMIT {GROUPS}
 """  # noqa: S608  # our own numbers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListPage(Generic[T]):
+class ListPage(Record, Generic[T]):
     """One page of a list, latest first."""
 
     lines: tuple[T, ...]
@@ -130,8 +131,7 @@ class ListPage(Generic[T]):
         return self.page + 1 if self.page < self.pages else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedRun:
+class ListedRun(Record):
     """One run and its decision."""
 
     run: RunLine
@@ -146,8 +146,7 @@ class ListedRun:
     """Calls that ended otherwise than they should; those that were cut short by plan did not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionLine:
+class DecisionLine(Record):
     """One decision."""
 
     run_id: str
@@ -168,8 +167,7 @@ class DecisionLine:
         return TONES.get(self.verdict or "", "plain")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamePlan:
+class SamePlan(Record):
     """Runs of the same plan, latest first."""
 
     trace: str | None
@@ -179,16 +177,14 @@ class SamePlan:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparisons:
+class Comparisons(Record):
     """Runs that can be compared, and comparisons made."""
 
     executions: tuple[Execution, ...]
     groups: tuple[SamePlan, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverviewPage:
+class OverviewPage(Record):
     """The data of the overview."""
 
     worse: tuple[Raised, ...]

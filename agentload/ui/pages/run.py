@@ -1,7 +1,6 @@
 """One run: its decision, calls, blocks and conditions."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import duckdb
@@ -11,6 +10,7 @@ from agentload import documents
 from agentload.errors import StoreError
 from agentload.evidence.summary import ArmSummary, figures
 from agentload.model.metrics import NOT_OUTCOMES
+from agentload.model.record import Record
 from agentload.model.rows import ExecutionRow, VerdictRow
 from agentload.report import labels
 from agentload.report.charts.spec import Chart, ChartAxis, Plot, Series
@@ -46,8 +46,7 @@ FROM graded WHERE run_id = $run GROUP BY task, arm ORDER BY task, arm
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallTimes:
+class CallTimes(Record):
     """One workload on one arm; p50 and p95 of its successful calls, in ms."""
 
     workload: str
@@ -65,8 +64,7 @@ class CallTimes:
         return self.ok / self.calls
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FailedCalls:
+class FailedCalls(Record):
     """Failed calls of one arm with one status."""
 
     arm: str
@@ -75,8 +73,7 @@ class FailedCalls:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Right:
+class Right(Record):
     """Answers of one arm to one task."""
 
     task: str
@@ -101,8 +98,7 @@ class StoredFinding(msgspec.Struct, frozen=True):
     workload: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredVerdict:
+class StoredVerdict(Record):
     """The latest stored decision."""
 
     at_ns: int
@@ -118,8 +114,7 @@ class StoredVerdict:
     findings: tuple[StoredFinding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPage:
+class RunPage(Record):
     """The data of the page."""
 
     summary: RunSummary

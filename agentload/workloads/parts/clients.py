@@ -1,15 +1,14 @@
 """Describe the clients of an image service, each with its own instructions and sizes."""
 
 import tomllib
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Final
 
+from agentload.model.record import Record
 from agentload.workloads.parts.draws import Distribution, quantiles, uniform
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
+class Client(Record):
     """One kind of client: share of the sessions, tokens of instructions and tools, its calls."""
 
     share: float

@@ -8,12 +8,12 @@ that only the shared part is reused.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from random import Random
 from typing import Annotated, Final, TypeAlias
 
 from msgspec import Meta
 
+from agentload.model.record import Record
 from agentload.model.trace import Segment, Session
 from agentload.workloads.parts.draws import (
     Distribution,
@@ -84,8 +84,7 @@ def prefixes(workload: str) -> Mapping[str, tuple[Segment, ...]]:
     }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetrievalWorkload:
+class RetrievalWorkload(Record):
     """One retrieval workload: how much comes with a question, and how long its documents are."""
 
     workload: str

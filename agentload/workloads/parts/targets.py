@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from agentload.model.record import Record
 
 if TYPE_CHECKING:  # generators declare targets and run without numpy
     from agentload.tracefile.overview import Overview
@@ -21,8 +22,7 @@ FEWEST: Final = {"q50": 100, "q90": 200, "q99": 1_000, "share": 1_000}
 Figure: TypeAlias = Literal["q50", "q90", "q99", "share"]
 
 
-@dataclass(frozen=True, slots=True)
-class QuantileTarget:
+class QuantileTarget(Record, kw_only=False):
     """The measured quantiles of a field."""
 
     q50: float
@@ -30,16 +30,14 @@ class QuantileTarget:
     q99: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Record, kw_only=False):
     """The allowed range of a share of the whole trace."""
 
     low: float
     high: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TargetFigure:
+class TargetFigure(Record):
     """One figure and its target."""
 
     field: str
