@@ -13,7 +13,7 @@ import traceback
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, wraps
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -25,7 +25,6 @@ import msgspec
 from msgspec import Meta
 
 from agentload.errors import AgentloadError, UsageError, nearest, not_among
-from agentload.model.record import Record
 
 # Types of options: bounds are part of the type, so that `convert_options` holds for them all.
 Bytes: TypeAlias = Annotated[float, Meta(gt=0)]
@@ -41,7 +40,8 @@ Weight: TypeAlias = Annotated[float, Meta(ge=0)]
 T = TypeVar("T")
 
 
-class Option(Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
     """One keyword of a plug-in's function."""
 
     name: str
@@ -49,7 +49,8 @@ class Option(Record):
     default: object
 
 
-class Broken(Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
     """A plug-in of another package that cannot be used, and why; lists show it like any other."""
 
     name: str
@@ -57,7 +58,8 @@ class Broken(Record):
     options: tuple[Option, ...] = ()
 
 
-class Plugins(Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugins:
     """All plug-ins of one kind."""
 
     room: str
