@@ -419,7 +419,6 @@ class ClientHealth:
     read_path: Literal["thread", "interpreter"] | None = None  # who took the bytes off the sockets
     void_blocks: int | None = None
     blocks: int | None = None
-    foreign_requests: int | None = None  # requests on the server that were not ours
     limited_share: float | None = None  # of the attempts, answered 429
 
 

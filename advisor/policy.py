@@ -91,8 +91,6 @@ class Policy:
     # Turns lost on either arm: with one in twenty gone, what
     # is compared is another load than the one that was sent.
     max_dropped_share: float = 0.05
-    # Somebody else's requests on the server.
-    max_foreign_share: float = 0.01
     slos: tuple[ServiceLimits, ...] = ()
 
     def decider(self, peak_agents: int | None) -> DecideBy:

@@ -290,7 +290,6 @@ def eval(  # noqa: A001  # as the verb
     if made.screen or not made.until_settled:
         return _run(made, place, follower)
     ended = follower.carry_out(made, lambda: in_sequence(made, place, follower.audience))
-    remember_addition(made, place)
     return _stored(ended.asked, place, follower)
 
 

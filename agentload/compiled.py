@@ -18,7 +18,7 @@ from typing import Final
 HOUSE: Final = Path(__file__).parent.parent
 PURE: Final = "AGENTLOAD_PURE"
 OTHER_SOURCES: Final = "none: agentload-speedups was made of other sources"
-NOT_INSTALLED: Final = "none: agentload[fast] is not installed"
+NOT_INSTALLED: Final = "none: agentload-speedups is not installed"
 OTHER_PYTHON: Final = "none: agentload-speedups was made for another Python"
 
 

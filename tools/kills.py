@@ -220,7 +220,7 @@ def _due(verb: Verb, database: Path, rng: Random, wanted: Counter[str]) -> Calla
         return partial(_is_wanted_stage, database, wanted, len(_looks(database)))
     if journalled_runs(database) and rng.random() < 0.5:
         return _at_once
-    return partial(_is_written_since, database, _written(database))
+    return partial(_has_answered_since, database.parent, _answers(database.parent))
 
 
 def _decision_rows(database: Path, outcome: str) -> list[ProbeRow]:
@@ -284,7 +284,8 @@ def completed(
 
 def answered(path: Path) -> Iterator[tuple[str, int]]:
     """Yield the request id and end (ns) of each answer that a server sent whole."""
-    for line in path.read_bytes().splitlines():
+    whole, _, _ = path.read_bytes().rpartition(b"\n")  # a server may be writing the last line
+    for line in whole.splitlines():
         entry = msgspec.json.decode(line)
         # A call of one token only asks for the length of a prompt.
         if (
@@ -420,9 +421,9 @@ def _at_once() -> bool:
     return True
 
 
-def _is_written_since(database: Path, before_ns: int) -> bool:
-    """Return whether a journal was written."""
-    return _written(database) != before_ns
+def _has_answered_since(folder: Path, before: int) -> bool:
+    """Return whether servers answered more: what is killed from here on is under way."""
+    return _answers(folder) > before
 
 
 def _is_wanted_stage(database: Path, wanted: Counter[str], before: int) -> bool:
@@ -430,12 +431,9 @@ def _is_wanted_stage(database: Path, wanted: Counter[str], before: int) -> bool:
     return any(each.criterion in wanted for each in _looks(database)[before:][-1:])
 
 
-def _written(database: Path) -> int:
-    """Return when any journal was last written."""
-    return max(
-        (path.stat().st_mtime_ns for path in database.with_suffix(".journal").rglob("*.journal")),
-        default=0,
-    )
+def _answers(folder: Path) -> int:
+    """Count the answers that left the servers whole."""
+    return sum(len(list(answered(path))) for path in folder.glob("truth-*.jsonl"))
 
 
 def _loads(number: int, folder: Path, rng: Random, count: Count) -> None:

@@ -116,12 +116,11 @@ def error_text(error: Exception, secrets: Sequence[str]) -> str:
     if isinstance(error, openai.APIStatusError):
         said = fault(error.body).text if error.body is not None else redact(str(error.message))
         return mask(f"{error.status_code}: {said}", secrets)
-    if isinstance(error, openai.APIConnectionError) and isinstance(
-        error.__cause__, Exception
-    ):  # the SDK's own "Connection error." says nothing
-        error = error.__cause__
-    while not str(error) and isinstance(cause := error.__cause__ or error.__context__, Exception):
-        error = cause  # a broken connection, which says nothing either
+    cause = error.__cause__
+    if isinstance(error, openai.APIConnectionError) and isinstance(cause, Exception):
+        error = cause  # the SDK's own "Connection error." says nothing
+    while not str(error) and isinstance(within := error.__cause__ or error.__context__, Exception):
+        error = within  # a broken connection, which says nothing either
     return mask(f"{type(error).__name__}: {redact(str(error))}", secrets)
 
 

@@ -20,7 +20,7 @@ from agentload.run.lay import Prepared
 from agentload.run.place import StudyPlace
 from agentload.run.play import Played
 from agentload.run.questions import questions_cost
-from agentload.run.record import Stored, again
+from agentload.run.record import Stored
 from agentload.study.kinds import Ask, Decide, Probe, Replay, Search, Study, Sweep
 from agentload.study.parts import Live
 from agentload.verdict.policy import Setting
@@ -59,10 +59,7 @@ def carry_out(
         from agentload.decision.answers import in_sequence  # late: as above
 
         ended = in_sequence(study, place, TERMINAL)
-        remember_addition(study, place)
-        goes_on = again(study, place.database, resume=ended.asked.run_id)
-        asked = replace(ended.asked, goes_on=goes_on)
-        _print_asked(asked, place, sequence=ended, as_json=as_json)
+        _print_asked(ended.asked, place, sequence=ended, as_json=as_json)
     else:
         _print_result(study, place, as_json=as_json, is_gated=is_gated, as_block=as_block)
 

@@ -44,6 +44,8 @@ LIBRARIES: Final = (
     "typer",
 )
 REINSTALL: Final = "reinstall: pip install --force-reinstall agentload"
+SPEEDUPS: Final = "pip install ./speedups, in the folder of agentload's sources"
+REBUILD: Final = f"build what belongs to this version: {SPEEDUPS}"
 
 # A stream is one socket: two thousand of them, and
 # the other ends if the server is on this machine too.
@@ -223,14 +225,11 @@ def _compiled() -> MachineCheck:
     """Say whether the busiest modules are compiled:
     without that, all works and takes more of a core.
     """
-    rebuild = (
-        "install the version that belongs to this one: pip install --upgrade agentload-speedups"
-    )
     seen = COMPILED
     if seen == NOT_INSTALLED:
-        seen += "; to use less of a core: pip install 'agentload[fast]'"
+        seen += f"; to use less of a core: {SPEEDUPS}"
     return _check(
-        "compiled", seen, warn=rebuild if COMPILED in {OTHER_PYTHON, OTHER_SOURCES} else None
+        "compiled", seen, warn=REBUILD if COMPILED in {OTHER_PYTHON, OTHER_SOURCES} else None
     )
 
 
@@ -239,11 +238,8 @@ def _reader() -> MachineCheck:
     no interpreter, or the interpreter, and why.
     """
     path, why = who_reads()
-    rebuild = (
-        "install the version that belongs to this one: pip install --upgrade agentload-speedups"
-    )
     seen = f"by a {path}" if path == "thread" else f"by the {path}: {why}"
-    return _check("sockets read", seen, warn=rebuild if why == OTHER_VERSION else None)
+    return _check("sockets read", seen, warn=REBUILD if why == OTHER_VERSION else None)
 
 
 def _shipped(kind: builtin.Kind) -> MachineCheck:

@@ -28,12 +28,14 @@ from agentload.model.record import Record
 from agentload.model.rows import AnswerRow, ArmRow, ProbeRow, Row
 from agentload.report.format import typeset
 from agentload.run import door, past
+from agentload.run.additions import remember_addition
 from agentload.run.ask import Evaluated
 from agentload.run.audience import Audience
 from agentload.run.evaluation import Evaluation
 from agentload.run.past import asked_of
 from agentload.run.place import StudyPlace
 from agentload.run.questions import Asking, Question, asking_of
+from agentload.run.record import again
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.loader import rewrite
@@ -73,7 +75,14 @@ def looks(study: Ask) -> tuple[int, ...]:
 
 
 def in_sequence(study: Ask, place: StudyPlace, audience: Audience) -> AnswersEnd:
-    """Ask until the answers decide."""
+    """Ask until the answers decide; keep the study with the run that it adds to."""
+    ended = _ask_in_looks(study, place, audience)
+    remember_addition(study, place)
+    goes_on = again(study, place.database, resume=ended.asked.run_id)
+    return replace(ended, asked=replace(ended.asked, goes_on=goes_on))
+
+
+def _ask_in_looks(study: Ask, place: StudyPlace, audience: Audience) -> AnswersEnd:
     study = extend(study, items=looks(study)[-1])
     for look in looks(study):
         ended = answers_until(study, look, place, audience)

@@ -33,9 +33,8 @@ async def tokenizer(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
     The files that the arms file names are measured instead of the server.
     """
     if endpoint.tokenizer is not None:
-        from agentload.prompts.local import (
-            from_file,
-        )  # loads a template engine, which only those need who name a file
+        # Late: it loads a template engine, which only those need who name a file.
+        from agentload.prompts.local import from_file
 
         return await asyncio.to_thread(from_file, tokenizer_file(endpoint.tokenizer))
     return await asyncio.to_thread(_measured, endpoint, model)
@@ -68,9 +67,8 @@ def _measured(endpoint: Endpoint, model: str) -> MeasuredTokens | None:
         measured = calibrate(count)
     except _AbsentError:
         return None
-    return (
-        measured if measured.tokens_a_word > 0 else None
-    )  # else a stand-in that counts the same for every request
+    # A stand-in counts the same for every request.
+    return measured if measured.tokens_a_word > 0 else None
 
 
 def token_ids(

@@ -384,9 +384,8 @@ def on(endpoint: Endpoint, machine: str | None, arms: Sequence[Endpoint]) -> End
     if own := endpoint.places or endpoint.replicas:
         return replace(next(each for each in own if each.machine == machine), name=endpoint.name)
     began = [other for other, name in zip(arms, beginnings(arms), strict=True) if name == machine]
-    there = next(
-        (other for other in began if other.name == endpoint.name), began[0]
-    )  # a machine may have a server for each arm
+    # A machine may have a server for each arm.
+    there = next((other for other in began if other.name == endpoint.name), began[0])
     return replace(
         endpoint, machine=machine, **{name: getattr(there, name) for name in OF_THE_ADDRESS}
     )

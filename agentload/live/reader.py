@@ -5,7 +5,7 @@ interpreter, the thread takes bytes off the sockets with the kernel's stamps, so
 share a stamp because Python was late. Python is woken for what cannot wait and for many reads at
 once; what the bytes mean is decided by the same code on both paths. A request whose instant is
 known ahead is handed over too, and leaves in time whatever Python does then. Without the library,
-which `agentload[fast]` installs, all is done by `hub`.
+which `agentload-speedups` installs, all is done by `hub`.
 
 Functions of the library take a few µs, and are called without giving the interpreter away:
 to get it back might take longer.
@@ -239,7 +239,7 @@ def load_native() -> ctypes.PyDLL:
         raise OSError(f"{PURE}=1")
     spec = find_spec(NAME)
     if spec is None or spec.origin is None:
-        raise OSError("agentload[fast] is not installed")
+        raise OSError("agentload-speedups is not installed")
     loaded = ctypes.PyDLL(spec.origin, use_errno=True)
     if not hasattr(loaded, "reader_version") or loaded.reader_version() != VERSION:
         raise OSError(OTHER_VERSION)

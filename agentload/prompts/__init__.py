@@ -7,5 +7,5 @@ messages and tool calls; `renderer` joins cached pieces into a request. A salt r
 tokens, of drawn tools too: lengths and sharing stay, and repetitions do not hit each other's cache.
 
 `tokenizer` knows what the target counts: the emulator's rule (`count`), or measured frames and
-word costs (`calibrate`, `local`). Each prompt reports its real length, exact or estimated.
+word costs (`calibrate`, `local`).
 """

@@ -31,7 +31,7 @@ from agentload.prompts.messages import (
     schemas,
     tool_call,
 )
-from agentload.prompts.tokenizer import WORD_TOKENS, Exactness, Tokenizer
+from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.prompts.words import WIDTH
 
 RECORDED_SCHEMAS: Final = '[{"type":"function"'
@@ -46,7 +46,6 @@ class Prompt:
     """Messages."""
     written: tuple[JsonPiece, ...]
     """Tools, one piece for each segment that describes some."""
-    tokenizer: Tokenizer = WORD_TOKENS
     size: int = 0
     """Bytes of all messages and tools."""
     over: int = 0
@@ -74,17 +73,6 @@ class Prompt:
     def tokens(self) -> int:
         """Tokens of the rendered context, including the template's."""
         return sum([piece.tokens for piece in (*self.spoken, *self.written)])
-
-    @property
-    def exact(self) -> Exactness:
-        """How exactly the tokens are known."""
-        if self.tokenizer == WORD_TOKENS:  # by value, as a worker has a copy
-            return "exact"
-        if any(segment.role == "image" for segment in self.context):
-            # An image is counted by the emulator's rule, which only some models share.
-            return "ratio"
-        is_drawn = all(segment.text is None and segment.plant is None for segment in self.context)
-        return self.tokenizer.exact if is_drawn else self.tokenizer.counts
 
     def leads(self, context: Sequence[Segment], *, salt: str) -> bool:
         """Tell whether a context begins with the settled messages of this one, and adds no tools.
@@ -156,7 +144,6 @@ class Renderer:
         return Prompt(
             spoken=(*kept, *spoken),
             written=written,
-            tokenizer=self._tokenizer,
             size=size + _size(spoken),
             over=owed + _over(spoken),
             salt=salt,

@@ -36,10 +36,6 @@ class Tokenizer(Protocol):
         """Exactness of lengths: exact tokens of the target, or a measured ratio."""
 
     @property
-    def counts(self) -> Exactness:
-        """Exactness for texts that are not drawn: literal ones, live answers and plants."""
-
-    @property
     def words(self) -> tuple[str, ...]:
         """Words that may be drawn."""
 
@@ -65,11 +61,6 @@ class MeasuredTokens(Record):
     tokens_a_word: float = 1.0
     count_text: Callable[[str], int] | None = None
     """Counts any text; without it texts are estimated by their characters."""
-
-    @property
-    def counts(self) -> Exactness:
-        """Exactness for texts that are not drawn: `ratio` if they are estimated."""
-        return "ratio" if self.count_text is None else self.exact
 
     def frame(self, part: Part) -> int:
         """Count the tokens that the template puts around a part."""

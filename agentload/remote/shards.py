@@ -40,7 +40,8 @@ class Shards:
 
     def cut(self) -> Shard:
         """Return what was measured since the last shard."""
-        rows, parts = 0, list[Slice]()
+        rows = 0
+        parts: list[Slice] = []
         for path, start in self._ends.items():
             reader = journal.read(path, offset=start, followed=True)
             rows += sum(1 for _ in reader.frames())

@@ -363,33 +363,32 @@ class EvalPart:
         made, left = self._eval, 0
         for endpoint in made.endpoints:
             own = past_answers(made.database, made.run, (endpoint.name,))
-            if not self._open(own, {}):
+            questions = self._open(own, {})
+            if not questions:
                 continue
-            if not self._stops.is_set():
-                up = await relay.up(endpoint.name)
-                identities = {endpoint.name: up.identity}
-                if made.mode == "join":  # a joining part has not met its servers yet
-                    self._check(before, identities)
-                    caveats(
-                        (endpoint,),
-                        identities,
-                        before=before.began_as,
-                        is_forced=made.is_forced,
-                        notice=self._notice,
-                    )
-                writer.append(
-                    fingerprint(made.run, leg, endpoint.name, up.identity, moment="before")
+            if self._stops.is_set():
+                left += len(questions)
+                continue
+            up = await relay.up(endpoint.name)
+            identities = {endpoint.name: up.identity}
+            if made.mode == "join":  # a joining part has not met its servers yet
+                self._check(before, identities)
+                caveats(
+                    (endpoint,),
+                    identities,
+                    before=before.began_as,
+                    is_forced=made.is_forced,
+                    notice=self._notice,
                 )
-                self._inquiry.said = self._inquiry.said or replies(
-                    made.database, made.run, made.endpoints[0].name
-                )
-                left += await self._inquiry.ask(
-                    (endpoint,), self._open(own, identities), identities, writer
-                )
-                await self._look_again(leg, (up.endpoint,), identities, writer)
-                writer.flush()
-            else:
-                left += len(self._open(own, {}))
+            writer.append(fingerprint(made.run, leg, endpoint.name, up.identity, moment="before"))
+            self._inquiry.said = self._inquiry.said or replies(
+                made.database, made.run, made.endpoints[0].name
+            )
+            left += await self._inquiry.ask(
+                (endpoint,), self._open(own, identities), identities, writer
+            )
+            await self._look_again(leg, (up.endpoint,), identities, writer)
+            writer.flush()
         return left
 
     async def _look_again(

@@ -33,11 +33,10 @@ from agentload.run.known import (
 from agentload.run.record import counter_rows, fingerprint
 from agentload.study.kinds import OnDead
 
-PATIENCE_S = 600.0  # a large model takes minutes to load
-CUT = "stopped before its end"
-DEAD_AFTER: Final = (
-    5  # failures in a row without any answer between them; one alone may be a full accept queue
-)
+PATIENCE_S: Final = 600.0  # a large model takes minutes to load
+CUT: Final = "stopped before its end"
+DEAD_AFTER: Final = 5
+"""Failures in a row after which an arm is dead; one alone may be a full accept queue."""
 SILENT: Final[frozenset[Status]] = frozenset({"refused", "reset", "connect_timeout"})
 UNANSWERED: Final[frozenset[Status]] = SILENT | {"first_timeout", "idle_timeout"}
 """Statuses of calls to an overloaded or hanging server, which then does not say who it is."""
@@ -46,16 +45,20 @@ UNHEARD: Final[frozenset[Status]] = UNANSWERED | {"busy", "total_timeout"}
 
 The first call after such a priming is not the call that the other arms get.
 """
-# calls, if a run has had no other answer: a few too-long ones leave the others to be measured
 REFUSED_AFTER: Final = 20
+"""Refused calls, without any other answer before them, after which an arm takes none.
+
+A few calls may be too long; the others are measured then.
+"""
 BUSY: Final = frozenset({408, 409, 425, 429})
 """Codes of 4xx answers that may differ at another time."""
 WAIT_S: Final = 2.0
 START_AGAIN: Final = "start it again, then"
 IN_A_ROW: Final = 3
 """Pairs in a row, invalid for one reason, after which the next would be, too."""
-LOOKS = 10
-LOOK_S = 0.2  # a server's counters settle within this many looks after its last answer
+LOOKS: Final = 10
+"""Looks within which a server's counters settle after its last answer."""
+LOOK_S: Final = 0.2
 
 
 class Host(Protocol):
@@ -242,20 +245,12 @@ class Barrier:
 
     async def _look(self, arm: str, round_: int) -> str | None:
         """Record who the server is now; return why the block it played is invalid, or None."""
-        endpoint, known, between = self.endpoints[arm], self._known[arm], self._between.reason(arm)
+        endpoint = self.endpoints[arm]
+        known = self._known[arm]
+        between = self._between.reason(arm)
         if arm in self.dead:
-            if self.rounds.on_dead == "wait" and self._is_relayed:
-                self._revived(arm)  # the next round starts it again
-            elif self.rounds.on_dead == "wait":
-                back = await wait_for(
-                    endpoint,
-                    patience_s=PATIENCE_S,
-                    goes_on=self.rounds.goes_on,
-                    is_stopping=self.host.is_stopping,
-                )
-                if back is not None:
-                    self._met(arm, back)
-                    self._revived(arm)
+            if self.rounds.on_dead == "wait":
+                await self._wait_for(arm)
             return f"{arm} died during the block"
         try:
             said, strangers = await self._settled(endpoint, known)
@@ -281,6 +276,21 @@ class Barrier:
         self._note(arm, now, round_, "after")
         self._sample(arm, said)
         return fault or between
+
+    async def _wait_for(self, arm: str) -> None:
+        """Wait until a dead arm answers again; one that the next round starts is not waited for."""
+        if self._is_relayed:
+            self._revived(arm)
+            return
+        back = await wait_for(
+            self.endpoints[arm],
+            patience_s=PATIENCE_S,
+            goes_on=self.rounds.goes_on,
+            is_stopping=self.host.is_stopping,
+        )
+        if back is not None:
+            self._met(arm, back)
+            self._revived(arm)
 
     async def _settled(self, endpoint: Endpoint, known: Identity) -> tuple[Identity, float]:
         """Ask, `LOOKS` times at most, until the server is idle and its counters and facts agree.

@@ -127,9 +127,7 @@ def _led(kind: Kind, name: str, folder: Path) -> str:
         found = find(kind, name, within=folder)
     except AgentloadError:  # the reader of the path reports that
         return os.path.normpath(folder / name)
-    is_shipped = not found.is_relative_to(folder) and found.samefile(
-        find(kind, name)
-    )  # a file in this folder may hide a shipped one
-    if is_shipped:
+    # A file in this folder may hide a shipped one.
+    if not found.is_relative_to(folder) and found.samefile(find(kind, name)):
         return name
     return os.path.normpath(found)

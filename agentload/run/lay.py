@@ -155,9 +155,11 @@ def _lay(study: Replay, ground: _Ground, *, run: Callable[[Replay], str]) -> _La
 
 def _long_run(study: Replay, agents: int, trace: Trace, ground: _Ground) -> LongRun:
     """Lay out windows that fill the pools; a resumed run keeps the length that it had."""
-    load, lasted_s = study.load, None
+    load = study.load
+    lasted_s = None
     if ground.first is not None:
-        load, lasted_s = msgspec.structs.replace(load, duration_s=None), load.duration_s
+        lasted_s = load.duration_s
+        load = msgspec.structs.replace(load, duration_s=None)
     return long_run(
         trace,
         load.planned(),
@@ -279,7 +281,7 @@ def _ground(
     """
     assert isinstance(study.servers, Live), study.servers
     forced = ", ".join(each.name for each in found if each.force_lengths)
-    compares = None if study.load.history != "recorded" else not forced
+    compares = not forced if study.load.history == "recorded" else None
     if compares is False:
         notice(
             f"replies are not compared with recorded ones: lengths are forced on {forced} "

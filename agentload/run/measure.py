@@ -87,12 +87,10 @@ def play_stages(playing: Playing, audience: Audience) -> Played:
         expected = cost(replace(playing.plan, rounds=step.left(before)))
         with audience.progress(expected, clock_start(playing.plan.load)) as listener:
             part = _part(own, listener, audience)
-        # If the timings of the first half are invalid, so is the comparison.
-        ended = (
-            part
-            if ended is None or ended.health.void is None
-            else replace(part, health=ended.health)
-        )
+        if ended is not None and ended.health.void is not None:
+            # If the timings of the first half are invalid, so is the comparison.
+            part = replace(part, health=ended.health)
+        ended = part
         if ended.was_stopped or (playing.stops_late and ended.health.is_late):
             break
     assert ended is not None, "a plan has rounds"

@@ -246,10 +246,8 @@ async def _met(work: PartWork, relay: Relay | None, *, first: str | None, notice
     else:
         # A control is its twin's server, started once more.
         twins = {each.name: original(each.name) for each in work.endpoints}
-        for each in sorted(
-            (each for each in work.endpoints if not is_control(each.name)),
-            key=lambda each: each.name == first,
-        ):
+        started = [each for each in work.endpoints if not is_control(each.name)]
+        for each in sorted(started, key=lambda each: each.name == first):
             identities[each.name] = await relay.meet(each.name)
             await look(each)
     return Met(
@@ -357,7 +355,8 @@ async def _patiently(
     is_stopping: Callable[[], bool],
     notice: Notice,
 ) -> None:
-    until_s, is_told = time.monotonic() + patience_s, False
+    until_s = time.monotonic() + patience_s
+    is_told = False
     while True:
         try:
             return await asyncio.to_thread(act, min(STEP_S, patience_s))

@@ -179,13 +179,12 @@ def _other(first: Study, study: Study, run: RunRow, plan: Plan) -> Iterator[str]
             yield "pairs"
         # Which start a pair was played on is seen, not planned:
         # more pairs may bring more starts, never fewer.
-        began, now = _starts(first), _starts(study)
-        if (
-            began is not None
-            and now is not None
-            and (now < began or (now > began and study.pairs == first.pairs))
-        ):
-            yield "restarts"
+        began = _starts(first)
+        now = _starts(study)
+        if began is not None and now is not None:
+            has_more = now > began and study.pairs == first.pairs
+            if now < began or has_more:
+                yield "restarts"
     machines = [dict(where(stretch)) for stretch in stretches(plan.rounds)]
     then = list(notes(run.options).machines)
     if then and then != machines[: len(then)]:

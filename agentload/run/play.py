@@ -37,10 +37,11 @@ from agentload.telemetry.watch import TelemetryWatch
 if TYPE_CHECKING:
     from agentload.remote.crew import Crew
 
-SAMPLE_S = 5.0
-# longest wait for the database between pairs: the journal holds every row, and servers cost money
-BETWEEN_S = 1.0
-APART_S = 5.0
+SAMPLE_S: Final = 5.0
+BETWEEN_S: Final = 1.0
+"""Longest wait for the database between pairs: the journal holds every row, and servers cost money.
+"""
+APART_S: Final = 5.0
 """Seconds from one load between pairs to the next: opening a database takes as long as a load."""
 TOOLS: Final = (
     "`extra_body: {tool_choice: none}` in the arms file, or --enable-auto-tool-choice and "
@@ -158,9 +159,8 @@ class ReplayPart:
         self._stops += 1
         if self._runner is not None:
             self._runner.stop(drain=self._stops == 1)
-        elif (
-            self._task is not None and self._stops == 1
-        ):  # a second time would interrupt what ends the servers
+        elif self._task is not None and self._stops == 1:
+            # A second time would interrupt what ends the servers.
             self._task.cancel()
 
     async def play(self) -> Played:
@@ -231,9 +231,9 @@ class ReplayPart:
             window(identities.values()),
             may_cut=getattr(self._playing.study, "benchmark", None) is None,
         )
-        if said is not None and not any(
-            each.profile for each in self._playing.endpoints
-        ):  # profiles were warned of when laid out
+        # For profiles the warning came when they were laid out.
+        is_known = any(each.profile for each in self._playing.endpoints)
+        if said is not None and not is_known:
             self.notice(f"warning: {said}")
 
     async def _measure(self, opened: OpenPart, before: Past) -> Health:

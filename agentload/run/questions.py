@@ -393,7 +393,6 @@ class ScaledTokens(Record):
     around: int
     a_word: float
     exact: Exactness = "ratio"
-    counts: Exactness = "ratio"
     words: tuple[str, ...] = WORDS
 
     def frame(self, part: Part) -> int:

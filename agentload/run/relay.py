@@ -150,7 +150,8 @@ async def prime(endpoint: Endpoint) -> str | float:
     """
     model = served_model(endpoint, await identify(endpoint))
     renderer = Renderer(seed=0, tokenizer=WORD_TOKENS)
-    why, took_ms = None, 0.0
+    why = None
+    took_ms = 0.0
     async with Plain(endpoint, model) as plain:
         for number, tokens in enumerate(PRIMED):
             context = (Segment(role="user", tokens=tokens, key=f"prime{number}"),)

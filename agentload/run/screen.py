@@ -128,14 +128,14 @@ class _Leg:
             is_stopping=self._stops.is_set,
             notice=self.notice,
         ) as opened:
-            if opened.relay is None:
+            relay = opened.relay
+            if relay is None:
                 await self._ask(work.endpoints, opened.met.identities, opened)
-            for endpoint in work.endpoints if opened.relay is not None else ():
-                up = await opened.relay.up(endpoint.name) if opened.relay is not None else None
-                assert up is not None
-                await self._ask(
-                    (replace(endpoint, log=up.endpoint.log),), {endpoint.name: up.identity}, opened
-                )
+            else:
+                for endpoint in work.endpoints:
+                    up = await relay.up(endpoint.name)
+                    served = replace(endpoint, log=up.endpoint.log)
+                    await self._ask((served,), {endpoint.name: up.identity}, opened)
             opened.row = replace(opened.row, status="stopped" if self._stops.is_set() else "done")
         return await load_run(self.run, work.database, notice=self.notice)
 

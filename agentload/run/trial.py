@@ -173,9 +173,8 @@ class TrialTally:
         self._prompt += row.prompt_tokens
         self._cached += row.cached_tokens
         kept = 0
-        if (
-            before is not None and before <= row.prompt_tokens
-        ):  # a shorter one was compacted: its text is new
+        # A prompt that is shorter than the one before was compacted: its text is new.
+        if before is not None and before <= row.prompt_tokens:
             kept = before
             self._before += before
             self._again += min(before, row.cached_tokens)

@@ -206,7 +206,8 @@ class Stream:
         Each count comes with the instant at which the engine had its last token.
         """
         face, log, outlet = self.face, self.log, self.outlet
-        payload, events = b"", 0
+        payload = b""
+        events = 0
         for end, planned_ns in ends:
             first = self._sent
             stop = min(end, self._limit)

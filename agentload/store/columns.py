@@ -54,7 +54,16 @@ def table(kind: int, columns: Columns, schema: pl.Schema) -> pl.DataFrame:
         if values is None:
             values = [defaults.get(name)] * length
         filled[name] = values
-    return pl.DataFrame(filled, schema=schema)
+    try:
+        return pl.DataFrame(filled, schema=schema)
+    except TypeError:  # journals of older versions hold some whole numbers as floats
+        ints = {name: _ints(filled[name]) for name, kind in schema.items() if kind.is_integer()}
+        return pl.DataFrame(filled | ints, schema=schema)
+
+
+def _ints(values: Sequence[Any]) -> list[Any]:
+    """Return values with 5 in place of 5.0; a fraction stays what it is."""
+    return [int(each) if isinstance(each, float) and each.is_integer() else each for each in values]
 
 
 def chunks(call_ids: Sequence[int], stamps: Sequence[Mapping[str, Any] | None]) -> pa.Table:

@@ -263,9 +263,8 @@ class LogTail:
             yield name, float(sum(getattr(each, name) for each in engines))
         yield "kv_usage", max(each.kv_usage for each in engines)
         rates = [each.prefix_hit_rate for each in engines]
-        if (
-            len(rates) == 1 and rates[0] is not None
-        ):  # with several engines it is not known how many tokens each rate is a share of
+        # With several engines it is not known how many tokens each rate is a share of.
+        if len(rates) == 1 and rates[0] is not None:
             yield "prefix_hit_rate", rates[0]
 
     def _new_lines(self) -> list[str]:

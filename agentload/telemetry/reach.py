@@ -189,9 +189,9 @@ def _text(source: str) -> str:
     import aiohttp  # late: as above
 
     where = public_name(source)
-    if (
-        "@" in source.partition("://")[2].partition("/")[0]
-    ):  # urllib takes a password for a part of the host's name
+    _, _, behind = source.partition("://")
+    host, _, _ = behind.partition("/")
+    if "@" in host:  # urllib takes a password for a part of the host's name
         raise EndpointError(f"{where}: an address with a password", hint=HINT)
     try:
         answer = page(source, environment(source), within_s=TIMEOUT_S)

@@ -138,7 +138,6 @@ def compared(
                 loop_stall_max_ms=3.0,
                 coalesced_share=0.0,
                 stamp_source="kernel",
-                foreign_requests=0,
             ),
         ),
     )

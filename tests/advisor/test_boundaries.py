@@ -22,7 +22,6 @@ from advisor.evidence import (
     WorkloadClass,
 )
 from advisor.gates import (
-    alone,
     answers_possible,
     client,
     compute_floor,
@@ -75,20 +74,6 @@ def _one(count: int = 100, **columns: object) -> Calls:
 
 def _statuses(found: list[Gate]) -> list[str]:
     return [each.status for each in found]
-
-
-@pytest.mark.parametrize(("foreign", "status"), [(0, "pass"), (1, "pass"), (2, "fail")])
-def test_one_request_in_a_hundred_may_be_somebody_elses(foreign: int, status: str) -> None:
-    evidence = bare(
-        observations=(Observation(workload="chat", arm="fp8", calls=_one(99)),),
-        health=(ClientHealth(foreign_requests=foreign),),
-    )
-    (gate,) = alone.check(evidence, Policy())
-    assert (gate.status, gate.observed) == (status, foreign / (99 + foreign))
-    (elsewhere,) = alone.check(
-        replace(evidence, health=(ClientHealth(arm="bf16", foreign_requests=foreign),)), Policy()
-    )
-    assert elsewhere.observed == (1.0 if foreign else 0.0)
 
 
 @pytest.mark.parametrize(

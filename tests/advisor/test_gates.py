@@ -10,7 +10,6 @@ from advisor import gates, rulebook
 from advisor.decide import decide
 from advisor.evidence import AccuracyBucket, Calls, ClientHealth, Evidence, Telemetry
 from advisor.gates import (
-    alone,
     answers_possible,
     bandwidth,
     client,
@@ -44,7 +43,6 @@ def _calls(**columns: object) -> tuple[Calls, Calls]:
 def test_every_gate_is_found_by_its_file_name_and_explains_itself() -> None:
     found = rulebook.modules(gates)
     assert [each.__name__.rsplit(".", 1)[1] for each in found] == [
-        "alone",
         "answers_possible",
         "bandwidth",
         "client",
@@ -198,17 +196,6 @@ def test_the_arm_whose_requests_left_latest_comes_first_for_a_reason_quotes_the_
 
 def test_a_client_that_nobody_watched_is_not_healthy() -> None:
     assert _statuses(client, bare()) == ["not observed"]
-
-
-def test_foreign_requests_above_one_percent_fail() -> None:
-    calls = observed(*_calls())  # 1,200 calls of ours
-    assert _statuses(
-        alone, bare(observations=calls, health=(ClientHealth(foreign_requests=5),))
-    ) == ["pass"]
-    assert _statuses(
-        alone, bare(observations=calls, health=(ClientHealth(foreign_requests=50),))
-    ) == ["fail"]
-    assert _statuses(alone, bare(observations=calls, health=(ClientHealth(),))) == []
 
 
 def test_dropping_more_turns_than_the_reference_fails_either_way() -> None:

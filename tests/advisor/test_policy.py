@@ -27,7 +27,6 @@ def test_these_thresholds_decide_where_nobody_moves_them() -> None:
         "max_coalesced_share": 0.05,
         "max_dropped_difference": 0.02,
         "max_dropped_share": 0.05,
-        "max_foreign_share": 0.01,
         "slos": (),
     }
 

@@ -166,7 +166,8 @@ def test_what_would_make_this_machine_faster_is_a_command(monkeypatch: pytest.Mo
     check = doctor._compiled()
     assert (check.state, check.advice) == ("ok", None)
     assert check.seen.endswith(
-        "is not installed; to use less of a core: pip install 'agentload[fast]'"
+        "is not installed; to use less of a core: pip install ./speedups, in the folder of "
+        "agentload's sources"
     )
 
 
@@ -175,9 +176,9 @@ def test_what_would_make_this_machine_faster_is_a_command(monkeypatch: pytest.Mo
     [
         (("thread", ""), "ok", "by a thread"),
         (
-            ("interpreter", "agentload[fast] is not installed"),
+            ("interpreter", "agentload-speedups is not installed"),
             "ok",
-            "by the interpreter: agentload[fast] is not installed",
+            "by the interpreter: agentload-speedups is not installed",
         ),
         (("interpreter", OTHER_VERSION), "warn", f"by the interpreter: {OTHER_VERSION}"),
     ],

@@ -155,7 +155,7 @@ async def test_without_the_library_the_interpreter_reads(
     monkeypatch.setenv(PURE, "0")
     monkeypatch.setattr(reader, "NAME", "agentload_reader_that_is_nowhere")
     reader.load_native.cache_clear()
-    assert who_reads() == ("interpreter", "agentload[fast] is not installed")
+    assert who_reads() == ("interpreter", "agentload-speedups is not installed")
 
 
 @BY_THREAD

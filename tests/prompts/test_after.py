@@ -65,7 +65,7 @@ def same(one: Prompt, other: Prompt) -> bool:
     """Tell whether two prompts are equal in all that is sent and stored."""
     return all(
         getattr(one, name) == getattr(other, name)
-        for name in ("messages", "tools", "tokens", "hash", "exact", "size")
+        for name in ("messages", "tools", "tokens", "hash", "size")
     )
 
 

@@ -72,6 +72,22 @@ def test_every_row_lands_in_its_table_with_absent_as_null(tmp_path: Path) -> Non
     ]
 
 
+def test_a_whole_number_that_an_old_journal_has_as_a_float_is_read_as_what_it_is(
+    tmp_path: Path,
+) -> None:
+    database = tmp_path / "x.duckdb"
+    rows = [call(1, prompt_tokens=5.0), call(2, prompt_tokens=7), call(3)]
+    assert load([write(tmp_path / "a.journal", rows)], database).calls == 3
+    prompts = query(database, "SELECT prompt_tokens FROM calls_row ORDER BY request_id")
+    assert prompts == [(5,), (7,), (None,)]
+
+
+def test_a_fraction_in_a_column_of_whole_numbers_is_not_rounded(tmp_path: Path) -> None:
+    journal = write(tmp_path / "a.journal", [call(1, prompt_tokens=5.5)])
+    with pytest.raises(TypeError, match=r"5\.5"):
+        load([journal], tmp_path / "x.duckdb")
+
+
 def test_loading_again_changes_nothing_whatever_the_journal_is_called(tmp_path: Path) -> None:
     database, journal = tmp_path / "x.duckdb", write(tmp_path / "a.journal", ONE_OF_EACH)
     load([journal], database)

@@ -66,6 +66,18 @@ def test_an_alarm_that_goes_on_tells_of_all_runs_of_the_new_level() -> None:
     assert told[1].message.startswith("prod: turn_ms +8.")
 
 
+def test_an_alarm_that_two_runs_raised_counts_both_of_them_at_the_next() -> None:
+    one, two, three = (alarms(history(*QUIET, *[0.035] * runs), ChangeRule()) for runs in (1, 2, 3))
+    against = "against the level of 11 before"
+    first = f"prod: turn_ms +3.6% (+1.4% to +5.7%), the level of the last 2 runs {against}"
+    second = f"prod: turn_ms +3.6% (+1.6% to +5.5%), the level of the last 3 runs {against}"
+    assert [[each.message for each in found] for found in (one, two, three)] == [
+        [],
+        [first],
+        [second],
+    ]
+
+
 def test_a_difference_inside_the_noise_floor_is_none() -> None:
     past = history(*QUIET, 0.08)
     change = replace(past[-1].detail.changes[0], floor=0.1)
@@ -83,6 +95,22 @@ def test_the_version_that_changed_just_before_is_the_suspect() -> None:
     found = alarms(past, ChangeRule())
     assert spans(found) == [("changed identity", 11, 12), ("regression", 11, None)]
     assert found[1].suspects == ("prod: version 0.10.0 → 0.11.0",)
+
+
+@pytest.mark.parametrize(("changed", "suspects"), [(11, 1), (10, 1), (9, 1), (8, 0), (7, 0)])
+def test_what_changed_more_than_two_runs_before_an_alarm_is_no_suspect(
+    changed: int, suspects: int
+) -> None:
+    newer = {"prod": {**FACTS["prod"], "version": "0.11.0"}}
+    days = enumerate((*QUIET, 0.08), start=1)
+    runs = [
+        execution(day, change=change, facts=newer if day >= changed else FACTS)
+        for day, change in days
+    ]
+    (raised,) = (
+        each for each in alarms((execution(0), *runs), ChangeRule()) if each.kind == "regression"
+    )
+    assert raised.suspects == ("prod: version 0.10.0 → 0.11.0",) * suspects
 
 
 def test_a_suspect_is_found_behind_the_reference_as_well() -> None:

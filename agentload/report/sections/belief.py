@@ -1,6 +1,6 @@
 """Say how far the figures can be trusted.
 
-By machines, identity, pool, foreign traffic, invalid blocks, our own delay, physics.
+By machines, identity, pool, invalid blocks, our own delay, physics.
 """
 
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,6 @@ def belief(view: View) -> tuple[Check, ...]:
         _dtype,
         _kernel,
         _identity,
-        _foreign,
         _pairs,
         _runs,
         _noise_floor,
@@ -183,13 +182,6 @@ def _pool(view: View) -> Iterator[Check]:
     if never:
         names = ", ".join(never)
         yield doubt(f"the KV pool never filled on {names}, so capacity cannot be judged")
-
-
-def _foreign(view: View) -> Iterator[Check]:
-    counts = present(each.foreign_requests for each in view.evidence.health)
-    if counts:
-        text = f"{say.plural(sum(counts), 'request')} from other clients on the servers"
-        yield objection(text, "open") if any(counts) else assurance(text)
 
 
 def _pairs(view: View) -> Iterator[Check]:

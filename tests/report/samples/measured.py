@@ -217,13 +217,7 @@ def evidence(kind: Kind = "measured") -> Evidence:
             for length in LENGTHS
         ),
         health=(
-            ClientHealth(
-                send_lag_p99_ms=0.4,
-                stamp_source="kernel",
-                void_blocks=1,
-                blocks=24,
-                foreign_requests=0,
-            ),
+            ClientHealth(send_lag_p99_ms=0.4, stamp_source="kernel", void_blocks=1, blocks=24),
         ),
         aa=(
             AaControl(

@@ -31,7 +31,7 @@ def test_what_speaks_against_the_figures_is_said() -> None:
         arms=arms,
         aa=(),
         deployment=replace(evidence.deployment, swapped=False),
-        health=(ClientHealth(void_blocks=6, blocks=24, foreign_requests=3),),
+        health=(ClientHealth(void_blocks=6, blocks=24),),
         server=tuple(
             (arm, replace(figures, pool_filled_share=0.0)) for arm, figures in evidence.server
         ),
@@ -63,7 +63,6 @@ def test_what_speaks_against_the_figures_is_said() -> None:
             caps="likely",
         ),
         Check(state="bad", text="the server changed during the run: FP8", caps="open"),
-        Check(state="bad", text="3 requests from other clients on the servers", caps="open"),
         Check(state="bad", text="6 of 24 blocks invalid", caps="likely"),
         Check(
             state="unknown",
