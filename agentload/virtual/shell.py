@@ -74,26 +74,20 @@ def stamps_of(answers: Sequence[Finished]) -> Iterator[Stamps]:
     if not answers:
         return
     ends = [ends_ps(done.stays) for done in answers]
-    firsts_ns = [
-        done.origin_ns - (-int(its_ends[0]) // PS_PER_NS)
-        for done, its_ends in zip(answers, ends, strict=True)
-    ]
+    sizes = list(map(len, ends))
+    bounds = [0, *accumulate(sizes)]
+    instants_ps = np.concatenate(ends)
+    origins_ns = np.array([done.origin_ns for done in answers])
+    firsts_ns = origins_ns - (-instants_ps[bounds[:-1]] // PS_PER_NS)
     # Round up to whole ns, then count whole µs from half a µs before
     # the first instant: one division does both.
-    zeros_ps = [
-        PS_PER_NS * (done.origin_ns - first_ns + US // 2) + PS_PER_NS - 1
-        for done, first_ns in zip(answers, firsts_ns, strict=True)
-    ]
-    sizes = list(map(len, ends))
-    offsets_us = np.concatenate(ends)
-    offsets_us += np.repeat(zeros_ps, sizes)
-    offsets_us //= PS_PER_NS * US
-    bounds = [0, *accumulate(sizes)]
+    zeros_ps = PS_PER_NS * (origins_ns - firsts_ns + US // 2) + PS_PER_NS - 1
+    offsets_us = (instants_ps + np.repeat(zeros_ps, sizes)) // (PS_PER_NS * US)
     gaps_us = np.diff(offsets_us, prepend=0).astype(np.int32)
     gaps_us[bounds[:-1]] = 0
     gaps = gaps_us.tobytes()
     tokens = np.concatenate([token_counts(done.stays) for done in answers]).tobytes()
-    for first_ns, (start, end) in zip(firsts_ns, pairwise(bounds), strict=True):
+    for first_ns, (start, end) in zip(firsts_ns.tolist(), pairwise(bounds), strict=True):
         yield Stamps(
             first_ns=first_ns, gap_us=gaps[4 * start : 4 * end], tokens=tokens[2 * start : 2 * end]
         )
