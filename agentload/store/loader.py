@@ -225,8 +225,6 @@ def _known(request_ids: list[str], connection: duckdb.DuckDBPyConnection) -> set
 def _schema(connection: duckdb.DuckDBPyConnection, kind: int) -> pl.Schema:
     """Return the columns that a kind of row fills; a newer version's table may have more."""
     if kind not in _SCHEMAS:
-        filled = columns.FILLED[kind]
         empty = connection.sql(f"FROM {TABLES[kind].name} LIMIT 0").pl()
-        known = {name: dtype for name, dtype in empty.schema.items() if name in filled}
-        _SCHEMAS[kind] = pl.Schema(known)
+        _SCHEMAS[kind] = empty.select(columns.FILLED[kind]).schema
     return _SCHEMAS[kind]
