@@ -211,7 +211,7 @@ class Shell:
         self._flights: dict[str, _Flight] = {}
         self._limits: list[tuple[int, int, str]] = []
         self._order = 0
-        self._wake_ns: int | None = None
+        self._wake_ns = NEVER
         self._rows: list[Row | _Unstamped] = []
         self._judged: Outcome | None = None
         """How a call ends whose answer comes whole and is not read."""
@@ -259,7 +259,7 @@ class Shell:
             elif next_ns < others_ns:
                 others_ns = next_ns
         limit_ns = limits[0][0] if limits else NEVER
-        wake_ns = NEVER if self._wake_ns is None else self._wake_ns
+        wake_ns = self._wake_ns
         command_ns = min(limit_ns, wake_ns)
         if at_ns <= command_ns and at_ns < NEVER:
             self._sample(at_ns)
@@ -271,14 +271,13 @@ class Shell:
             self._check_limit()
         else:
             assert wake_ns < NEVER, "calls are in flight, but nothing is going to happen"
-            self._wake_ns = None
+            self._wake_ns = NEVER
             self._sample(wake_ns)
             self._tell(Woke(at_ns=wake_ns))
 
     def _sample(self, now_ns: int) -> None:
         if now_ns >= self._sampler.next_ns:
-            samples = self._sampler.take(now_ns, self._engines)
-            self._rows.extend(samples)
+            self._rows.extend(self._sampler.take(now_ns, self._engines))
 
     # --- what engines and limits do ---
 
@@ -428,8 +427,7 @@ class Shell:
         self._has_settled = True
         for end in self._dispatcher.ended_plays():
             self._rows.append(end.row(run_id=self._plan.run, leg=self._leg))
-        samples = self._sampler.now(now_ns, self._engines)
-        self._rows.extend(samples)
+        self._rows.extend(self._sampler.now(now_ns, self._engines))
 
     def _started(self, round_: int) -> dict[str, Engine]:
         """Return new engines for a stretch of rounds, each slowed as its machine is."""
