@@ -25,10 +25,9 @@ CHUNKS: Final = pa.schema(
         ("tokens", pa.list_(pa.uint16())),
     ]
 )
-FILLED: Final = {
-    kind: {*names} | ({"call_id"} if kind == CALL else set()) for kind, names in codec.NAMES.items()
-}
-"""The table columns that a kind of row fills."""
+_OF_CALLS: Final = {*codec.NAMES[CALL], "call_id"} - {"chunks"}
+FILLED: Final = codec.NAMES | {CALL: tuple(sorted(_OF_CALLS))}
+"""The table columns that a kind of row fills; the chunks of calls have a table of their own."""
 GROUP: Final = 2048  # DuckDB packs this many integers together, each as wide as the widest
 LATE_BITS: Final = 48  # bits that one separate gap costs
 WIDTHS: Final = range(9, 21)  # 0.5 ms to 1 s

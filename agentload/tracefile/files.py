@@ -61,8 +61,11 @@ class LineSource:
             ) from error
 
 
-SMALL: Final = 1 << 20
-"""Most bytes of a trace that stays in memory, because a run iterates over it many times."""
+SMALL: Final = 12 << 20
+"""Most bytes of a trace that stays in memory, because a run iterates over it many times.
+
+A day of 100,000 calls is smaller; sessions take six times their bytes.
+"""
 
 
 @again
@@ -89,6 +92,8 @@ def _sessions(
             size = size + len(line)
             if size <= SMALL:
                 seen.append(session)
+            elif seen:
+                seen.clear()
         except LineError as error:
             if line.endswith(b"\n"):
                 raise _error_at(source, number, error) from error

@@ -74,26 +74,20 @@ def stamps_of(answers: Sequence[Finished]) -> Iterator[Stamps]:
     if not answers:
         return
     ends = [ends_ps(done.stays) for done in answers]
-    firsts_ns = [
-        done.origin_ns - (-int(its_ends[0]) // PS_PER_NS)
-        for done, its_ends in zip(answers, ends, strict=True)
-    ]
+    sizes = list(map(len, ends))
+    bounds = [0, *accumulate(sizes)]
+    instants_ps = np.concatenate(ends)
+    origins_ns = np.array([done.origin_ns for done in answers])
+    firsts_ns = origins_ns - (-instants_ps[bounds[:-1]] // PS_PER_NS)
     # Round up to whole ns, then count whole µs from half a µs before
     # the first instant: one division does both.
-    zeros_ps = [
-        PS_PER_NS * (done.origin_ns - first_ns + US // 2) + PS_PER_NS - 1
-        for done, first_ns in zip(answers, firsts_ns, strict=True)
-    ]
-    sizes = list(map(len, ends))
-    offsets_us = np.concatenate(ends)
-    offsets_us += np.repeat(zeros_ps, sizes)
-    offsets_us //= PS_PER_NS * US
-    bounds = [0, *accumulate(sizes)]
+    zeros_ps = PS_PER_NS * (origins_ns - firsts_ns + US // 2) + PS_PER_NS - 1
+    offsets_us = (instants_ps + np.repeat(zeros_ps, sizes)) // (PS_PER_NS * US)
     gaps_us = np.diff(offsets_us, prepend=0).astype(np.int32)
     gaps_us[bounds[:-1]] = 0
     gaps = gaps_us.tobytes()
     tokens = np.concatenate([token_counts(done.stays) for done in answers]).tobytes()
-    for first_ns, (start, end) in zip(firsts_ns, pairwise(bounds), strict=True):
+    for first_ns, (start, end) in zip(firsts_ns.tolist(), pairwise(bounds), strict=True):
         yield Stamps(
             first_ns=first_ns, gap_us=gaps[4 * start : 4 * end], tokens=tokens[2 * start : 2 * end]
         )
@@ -217,7 +211,7 @@ class Shell:
         self._flights: dict[str, _Flight] = {}
         self._limits: list[tuple[int, int, str]] = []
         self._order = 0
-        self._wake_ns: int | None = None
+        self._wake_ns = NEVER
         self._rows: list[Row | _Unstamped] = []
         self._judged: Outcome | None = None
         """How a call ends whose answer comes whole and is not read."""
@@ -265,7 +259,7 @@ class Shell:
             elif next_ns < others_ns:
                 others_ns = next_ns
         limit_ns = limits[0][0] if limits else NEVER
-        wake_ns = NEVER if self._wake_ns is None else self._wake_ns
+        wake_ns = self._wake_ns
         command_ns = min(limit_ns, wake_ns)
         if at_ns <= command_ns and at_ns < NEVER:
             self._sample(at_ns)
@@ -277,14 +271,13 @@ class Shell:
             self._check_limit()
         else:
             assert wake_ns < NEVER, "calls are in flight, but nothing is going to happen"
-            self._wake_ns = None
+            self._wake_ns = NEVER
             self._sample(wake_ns)
             self._tell(Woke(at_ns=wake_ns))
 
     def _sample(self, now_ns: int) -> None:
         if now_ns >= self._sampler.next_ns:
-            samples = self._sampler.take(now_ns, self._engines)
-            self._rows.extend(samples)
+            self._rows.extend(self._sampler.take(now_ns, self._engines))
 
     # --- what engines and limits do ---
 
@@ -434,8 +427,7 @@ class Shell:
         self._has_settled = True
         for end in self._dispatcher.ended_plays():
             self._rows.append(end.row(run_id=self._plan.run, leg=self._leg))
-        samples = self._sampler.now(now_ns, self._engines)
-        self._rows.extend(samples)
+        self._rows.extend(self._sampler.now(now_ns, self._engines))
 
     def _started(self, round_: int) -> dict[str, Engine]:
         """Return new engines for a stretch of rounds, each slowed as its machine is."""
