@@ -35,6 +35,7 @@ Rows: TypeAlias = list[list[Any]]
 """Values of rows, each in the order of its journal's layout."""
 Batch: TypeAlias = dict[int, Rows]
 """Rows by their kind."""
+_SCHEMAS: Final[dict[int, pl.Schema]] = {}
 # DuckDB locks out other processes, but not other threads.
 _ONE_AT_A_TIME: Final = threading.Lock()
 
@@ -221,7 +222,13 @@ def _known(request_ids: list[str], connection: duckdb.DuckDBPyConnection) -> set
 
 
 def _schema(connection: duckdb.DuckDBPyConnection, kind: int) -> pl.Schema:
-    """Return the columns that a kind of row fills; a newer version's table may have more."""
-    filled = columns.FILLED[kind]
-    empty = connection.sql(f"FROM {TABLES[kind].name} LIMIT 0").pl()
-    return pl.Schema({name: dtype for name, dtype in empty.schema.items() if name in filled})
+    """Return the columns that a kind of row fills; a newer version's table may have more.
+
+    They are the same in every database that is written, so they are read from the first one.
+    """
+    if kind not in _SCHEMAS:
+        filled = columns.FILLED[kind]
+        empty = connection.sql(f"FROM {TABLES[kind].name} LIMIT 0").pl()
+        kept = {name: dtype for name, dtype in empty.schema.items() if name in filled}
+        _SCHEMAS[kind] = pl.Schema(kept)
+    return _SCHEMAS[kind]
