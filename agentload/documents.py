@@ -80,11 +80,15 @@ def read(
 
 
 def own_document(room: str, name: str) -> Any:  # noqa: ANN401  # what YAML holds
-    """Return what a YAML file of our own holds, which lies in a *room* of the package.
+    """Return what a YAML file of our own holds, which lies in a *room* of the package."""
+    return own((files(room) / name).read_text(encoding="utf-8"))
+
+
+def own(text: str) -> Any:  # noqa: ANN401  # what YAML holds
+    """Return what a YAML text of our own holds.
 
     It is within all bounds, so libyaml may read it, which takes a seventh of the time.
     """
-    text = (files(room) / name).read_text(encoding="utf-8")
     return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  # both safe
 
 

@@ -85,7 +85,8 @@ class Canary(Record, dict=True):
         """Say how many answers each arm has right, and what follows."""
         means, reference = self.means, self.means.reference
         with reading(means.place.database) as connection:
-            buckets = grades.accuracy(connection, means.run, means.arms, reference)[0]
+            graded = grades.graded_answers(connection, means.run)
+            buckets = grades.accuracy(graded, means.arms, reference)[0]
         if not buckets:
             return f"no question was answered by both {reference} and another arm"
         first = _of_arm(buckets, buckets[0].arm)

@@ -102,7 +102,8 @@ def gather(
     """
     subject = _subject(connection, view, reference, profiles)
     calls = _calls(connection, view)
-    answers, same_answers = grades.accuracy(connection, view.name, subject.arms, subject.reference)
+    graded = grades.graded_answers(connection, view.name)
+    answers, same_answers = grades.accuracy(graded, subject.arms, subject.reference)
     if view.run.kind != "measured":
         answers = grades.without_unread_checks(answers)
     screened, unscreened = screen(view, subject.arms)
@@ -138,7 +139,7 @@ def gather(
         accuracy=answers,
         aa_accuracy=same_answers,
         canary=grades.canary(view),
-        followed=grades.recorded_replies(connection, view.name, subject.arms, subject.reference),
+        followed=grades.recorded_replies(graded, subject.arms, subject.reference),
         screen=screened,
         aa=observations.controls(calls.counted, where.names, subject.servers),
         starts=_starts(subject),
@@ -210,11 +211,12 @@ def _calls(connection: duckdb.DuckDBPyConnection, view: RunView) -> _Calls:
 
 def _arms(subject: _Subject, where: Machines) -> tuple[Arm, ...]:
     """Describe the arms, each with the starts of equal servers in other runs."""
+    past_ms = starts.checks_ms(subject.connection, subject.view.run, subject.compared)
     return tuple(
         replace(
             described.describe_arm(each, subject.profiles.get(each.arm)),
             machine=where.only.get(each.arm),
-            past_checks_ms=starts.checks_ms(subject.connection, subject.view.run, each),
+            past_checks_ms=past_ms[each.arm],
             twin=_is_twin(each.arm, subject),
         )
         for each in subject.compared

@@ -282,15 +282,28 @@ def questions_asked(connection: duckdb.DuckDBPyConnection, run_id: str) -> tuple
 _KEY = ("task", "context_tokens", "item", "depth", "repetition")
 
 
+def graded_answers(connection: duckdb.DuckDBPyConnection, run_id: str) -> pl.DataFrame:
+    """Read the answers of a run that are right or wrong."""
+    found: pl.DataFrame = connection.sql(
+        """
+        SELECT arm, task, context_tokens, item, depth, repetition, score, "right",
+            is_garbage AS garbage FROM graded
+        WHERE run_id = $run AND "right" IS NOT NULL
+        """,
+        params={"run": run_id},
+    ).pl()
+    return found
+
+
 def accuracy(
-    connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], reference: str
+    answers: pl.DataFrame, arms: Sequence[str], reference: str
 ) -> tuple[tuple[AccuracyBucket, ...], tuple[AccuracyBucket, ...]]:
     """Return one bucket for each arm, task and length, over the items both sides answered.
 
     First those of the arms against the reference, then
     those of arms that were asked twice against themselves.
     """
-    by_arm = _by_arm(connection, run_id, is_recorded=False)
+    by_arm = _by_arm(answers.filter(pl.col("task") != RECORDED))
     challenging = (
         _buckets(arm, by_arm.get(reference), by_arm.get(arm)) for arm in arms if arm != reference
     )
@@ -310,7 +323,7 @@ def without_unread_checks(buckets: Sequence[AccuracyBucket]) -> tuple[AccuracyBu
 
 
 def recorded_replies(
-    connection: duckdb.DuckDBPyConnection, run_id: str, arms: Sequence[str], reference: str
+    answers: pl.DataFrame, arms: Sequence[str], reference: str
 ) -> tuple[AccuracyBucket, ...]:
     """Return one bucket for each arm: its replies and the reference's, each graded.
 
@@ -321,7 +334,7 @@ def recorded_replies(
             longest=pl.col("context_tokens").max(),
             session=pl.col("item").str.replace(r"\[\d+\]$", ""),
         )
-        for arm, rows in _by_arm(connection, run_id, is_recorded=True).items()
+        for arm, rows in _by_arm(answers.filter(pl.col("task") == RECORDED)).items()
     }
     pairs = (
         (arm, by_arm[reference], by_arm[arm])
@@ -339,17 +352,7 @@ def recorded_replies(
     )
 
 
-def _by_arm(
-    connection: duckdb.DuckDBPyConnection, run_id: str, *, is_recorded: bool
-) -> Mapping[str, pl.DataFrame]:
-    answers = connection.sql(
-        """
-        SELECT arm, task, context_tokens, item, depth, repetition, score, "right",
-            is_garbage AS garbage FROM graded
-        WHERE run_id = $run AND "right" IS NOT NULL AND (task = $recorded) = $is_recorded
-        """,
-        params={"run": run_id, "recorded": RECORDED, "is_recorded": is_recorded},
-    ).pl()
+def _by_arm(answers: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
     return {str(arm): rows for (arm,), rows in answers.partition_by("arm", as_dict=True).items()}
 
 

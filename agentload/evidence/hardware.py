@@ -13,6 +13,7 @@ from agentload.evidence.plays import PlayedBlock, plays_table, valid_plays
 from agentload.evidence.servers import ArmServer
 from agentload.evidence.view import RunView
 from agentload.model.record import Record
+from agentload.store.runs import sample_names
 
 # Bits of NVML's clocks event reasons (nvml.h), which DCGM reports unchanged.
 # hardware slowdown, heat by software, heat by hardware, power brake
@@ -133,6 +134,8 @@ def _sampled(
     **bits: int,
 ) -> list[tuple[Any, ...]]:
     """Run *query* on the samples of these names that were taken in plays."""
+    if sample_names(connection, run_id).isdisjoint(names):
+        return []
     with plays_table(connection, played):
         return connection.execute(
             _SAMPLED + query, {"run": run_id, "names": names, **bits}

@@ -139,15 +139,18 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def checks_ms(
-    connection: duckdb.DuckDBPyConnection, run: RunRow, server: ArmServer
-) -> tuple[float, ...]:
-    """Return what a short request took after the starts of equal servers in other runs."""
+    connection: duckdb.DuckDBPyConnection, run: RunRow, servers: Sequence[ArmServer]
+) -> Mapping[str, tuple[float, ...]]:
+    """Return by arm what a short request took after the starts of equal servers in other runs."""
     before = latest_starts(connection, model=run.model, but=run.run_id, latest=LATEST)
-    return tuple(
-        float(said["check_ms"])
-        for said in before
-        if all(said.get(name) == server.facts.get(name) for name in EQUAL)
-    )
+    return {
+        server.arm: tuple(float(said["check_ms"]) for said in before if _are_equal(said, server))
+        for server in servers
+    }
+
+
+def _are_equal(said: Mapping[str, object], server: ArmServer) -> bool:
+    return all(said.get(name) == server.facts.get(name) for name in EQUAL)
 
 
 def _of_run(connection: duckdb.DuckDBPyConnection, view: RunView) -> Iterator[_Ratio]:

@@ -12,6 +12,7 @@ import polars as pl
 from advisor.evidence import Phase, Telemetry
 from agentload.evidence.plays import PlayedBlock, plays_table, total, valid_plays
 from agentload.model.controls import control_of
+from agentload.store.runs import sample_names
 
 # tokens with which a request's first tool or message
 # begins, whatever its words: a block or two may be cached
@@ -150,6 +151,8 @@ def _samples(
     connection: duckdb.DuckDBPyConnection, run_id: str, plays: Sequence[PlayedBlock]
 ) -> Mapping[str, _Samples]:
     found: dict[str, _Samples] = {}
+    if not sample_names(connection, run_id):
+        return found
     with plays_table(connection, plays):
         for arm, name, *figures in connection.execute(
             _QUERY, {"run": run_id, "full": FULL}

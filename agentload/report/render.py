@@ -3,12 +3,16 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agentload.errors import UsageError
 from agentload.plugins import Plugins
 from agentload.report.parts import Document, Files, Rollout
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 NAMES: Final = ("canary.yaml", "alerts.yaml", "rollback.md")
 MARK: Final = "agentload canary"
@@ -18,21 +22,26 @@ _RELEASED: Final = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
 
 def deployment_files(rollout: Rollout) -> tuple[tuple[str, str], ...]:
     """Return the name and text of each file that belongs to the canary."""
-    from agentload.report.templating import environment  # late: most documents have no rollout
-
-    filling = environment(
-        keep_trailing_newline=True,
-        autoescape=False,  # YAML and Markdown: every value passes `quoted`
-    )
-    # A JSON string is a YAML string.
-    filling.filters["quoted"] = lambda words: json.dumps(str(words), ensure_ascii=False)
     released = rollout.version is not None and _RELEASED.fullmatch(rollout.version) is not None
     image = f"vllm/vllm-openai:v{rollout.version}" if released else "IMAGE"
     files = []
     for name in NAMES:
-        template = filling.get_template(f"{name}.j2")
+        template = _environment().get_template(f"{name}.j2")
         files.append((name, template.render(rollout=rollout, image=image, mark=MARK)))
     return tuple(files)
+
+
+@cache
+def _environment() -> "Environment":
+    from agentload.report.templating import environment  # late: most documents have no rollout
+
+    made = environment(
+        keep_trailing_newline=True,
+        autoescape=False,  # YAML and Markdown: every value passes `quoted`
+    )
+    # A JSON string is a YAML string.
+    made.filters["quoted"] = lambda words: json.dumps(str(words), ensure_ascii=False)
+    return made
 
 
 USUAL: Final = ("md", "html", "json")

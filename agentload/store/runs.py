@@ -230,6 +230,15 @@ def latest_starts(
     return [json.loads(facts) for (facts,) in rows]
 
 
+def sample_names(connection: duckdb.DuckDBPyConnection, run_id: str) -> frozenset[str]:
+    """Return the names of a run's samples.
+
+    A query that joins samples and plays takes ten times as long, also where it finds none.
+    """
+    found = connection.execute("SELECT DISTINCT name FROM samples WHERE run_id = ?", [run_id])
+    return frozenset(name for (name,) in found.fetchall())
+
+
 def delete(connection: duckdb.DuckDBPyConnection, run_id: str) -> None:
     """Delete every row of a run, in one transaction."""
     with transaction(connection):

@@ -3,7 +3,8 @@
 It says how its servers start, their share of the sessions, and the limits that take it back.
 """
 
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -16,6 +17,9 @@ from agentload.report.commands import level_of_run
 from agentload.report.parts import Limit, Rollout
 from agentload.report.sections.view import View
 from agentload.serve.facts import FIRST_TOKEN_S
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 # a quarter of the day: enough answers to judge by, and
 # a good morning does not hide that things got worse
@@ -41,29 +45,37 @@ LEAST_SHARE: Final = 0.01  # a share in which nothing was seen yet may still be 
 
 def limits(view: View) -> tuple[Limit, ...]:
     """List the conditions that end the canary of the chosen arm."""
+    written = (
+        _environment()
+        .get_template("limits.yaml.j2")
+        .render(
+            window=WINDOW,
+            standard_errors=STANDARD_ERRORS,
+            least_share=LEAST_SHARE,
+            late_s=_late_s(view),
+            late_share=LATE_SHARE,
+            preemptions=_preemptions_per_min(view),
+            length_change=LENGTH_CHANGE,
+            shortest=1 - LENGTH_CHANGE,
+            longest=1 + LENGTH_CHANGE,
+            deviation=STANDARD_ERRORS * _length_spread(view),
+            cut_share=LENGTH_ENDS,
+        )
+    )
+    return msgspec.convert(documents.own(written), tuple[Limit, ...])
+
+
+@cache
+def _environment() -> "Environment":
     from agentload.report.templating import environment  # late: most documents have no canary
 
-    filling = environment(autoescape=False)  # YAML of our own words, and of numbers
-    filling.filters |= {
+    made = environment(autoescape=False)  # YAML of our own words, and of numbers
+    made.filters |= {
         "number": say.number,
         "percent": say.percent,
         "points": lambda share: say.number(100 * share),
     }
-    written = filling.get_template("limits.yaml.j2").render(
-        window=WINDOW,
-        standard_errors=STANDARD_ERRORS,
-        least_share=LEAST_SHARE,
-        late_s=_late_s(view),
-        late_share=LATE_SHARE,
-        preemptions=_preemptions_per_min(view),
-        length_change=LENGTH_CHANGE,
-        shortest=1 - LENGTH_CHANGE,
-        longest=1 + LENGTH_CHANGE,
-        deviation=STANDARD_ERRORS * _length_spread(view),
-        cut_share=LENGTH_ENDS,
-    )
-    found = documents.parse(written, at="limits.yaml.j2")
-    return msgspec.convert(found, tuple[Limit, ...])
+    return made
 
 
 def _late_s(view: View) -> float:
