@@ -9,7 +9,8 @@ starts differ, steps wander for minutes, pauses come from a neighbour, or a serv
 a tenth an hour. A decision is right where it says "use" of an arm that is faster by more than
 the margin, or carries more; "avoid" of one that is slower by more; "no difference" of one within
 two margins. Prints a row a world: decisions, wrong ones, decided ones, median minutes, how many
-decisions and how many of their questions took within 20% of what was planned. Exits with 1
+decisions and how many of their questions took within 20% of what was planned, and the median
+CPU seconds of a decision: the larger ones have a peak of agents, which twins play. Exits with 1
 where more of a world's decisions are wrong than 5% can explain. `tests.decision.calibration`
 grades a thousand deployments whose pairs, trials and answers are drawn instead of simulated call
 by call. `python -m benchmarks.decide [--number 5] [--into FILE] [--worlds 'equal;faster *']`
@@ -22,6 +23,7 @@ import json
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -139,6 +141,7 @@ def decided(name: str, seed: int, folder: Path) -> dict[str, Any]:
         budget_s=5400.0,
         seed=seed,
     )
+    began_s = time.process_time()
     with padding(profile) if world.is_padded else nullcontext():
         ended = Deciding(
             study=study, place=StudyPlace(database=folder / "x.duckdb"), audience=Audience()
@@ -158,6 +161,7 @@ def decided(name: str, seed: int, folder: Path) -> dict[str, Any]:
         "word": words[0] if words else "test further",
         "ending": ended.ending,
         "asked": asked,
+        "cpu_s": time.process_time() - began_s,
     }
 
 
@@ -186,7 +190,8 @@ def row(name: str, found: list[dict[str, Any]]) -> tuple[str, float]:
     )
     line = (
         f"{name:<20} {len(found):>4} {shares} {sum(plans) / len(plans):>11.0%} "
-        f"{sum(parts) / len(parts):>10.0%}"
+        f"{sum(parts) / len(parts):>10.0%} "
+        f"{statistics.median(each['cpu_s'] for each in found):>6.1f}"
     )
     return line, float(stats.binom.sf(wrong - 1, len(found), 0.05))
 
@@ -218,7 +223,7 @@ def main() -> None:
                     file.write(json.dumps(found[name, seed]) + "\n")
     print(
         f"{'world':<20} {'n':>4} {'wrong':>6} {'decided':>8} {'minutes':>8} "
-        f"{'as planned':>11} {'questions':>10}"
+        f"{'as planned':>11} {'questions':>10} {'cpu s':>6}"
     )
     rows = [row(name, [found[name, seed] for seed in range(asked.number)]) for name in names]
     print("\n".join(line for line, _ in rows))

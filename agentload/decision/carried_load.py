@@ -124,8 +124,10 @@ class LoadTrials:
     _is_sized: bool = False
     _draws: list[tuple[int, tuple[float, ...]]] = field(default_factory=list)
     """Draws worth measuring: number, and the load that each arm's twin carries of the draw."""
-    _shares: dict[tuple[str, StepTime | None, int, int], float] = field(default_factory=dict)
-    """Turns within the level on twins, by arm, step times, load and draw."""
+    _played: dict[tuple[str, StepTime | None, float, float, int], Trial] = field(
+        default_factory=dict
+    )
+    """Trials on twins, by arm, step times, duration, load and draw: each is played once."""
 
     def price(self, look: Look, known: Known) -> LookPrice:
         """Return what the trials take that were not made yet."""
@@ -313,15 +315,9 @@ class LoadTrials:
         return None if found is None else math.log(found / limit) / math.log(STRETCHED)
 
     def _share(self, twin: ArmProfile, study: Search, load: int, number: int) -> float:
-        """Return the share of turns within the level on a twin; none are where it is in trouble.
-
-        Each draw is played at a load once.
-        """
-        key = twin.name, twin.step, load, number
-        if key not in self._shares:
-            trial = self._on(twin, study, load, number)
-            self._shares[key] = trial.share if trial.trouble in OF_THE_TURNS else 0.0
-        return self._shares[key]
+        """Return the share of turns within the level on a twin; none are where it is in trouble."""
+        trial = self._on(twin, study, load, number)
+        return trial.share if trial.trouble in OF_THE_TURNS else 0.0
 
     def _limit(self, twin: ArmProfile, study: Search, near: float, number: int) -> float | None:
         """Return the load that a twin carries of one draw; None if it is far from *near*."""
@@ -388,10 +384,13 @@ class LoadTrials:
 
         Live, that includes the server's own trouble.
         """
-        trial = simulate_trial(study, self.means.stock, twin, size, seed=self._seed(number))
-        if not isinstance(study.servers, Live):
-            return trial
-        return replace(trial, trouble=trouble(trial, study.share))
+        key = twin.name, twin.step, study.trial_s, size, number
+        if key not in self._played:
+            trial = simulate_trial(study, self.means.stock, twin, size, seed=self._seed(number))
+            if isinstance(study.servers, Live):
+                trial = replace(trial, trouble=trouble(trial, study.share))
+            self._played[key] = trial
+        return self._played[key]
 
 
 def around(limit: float, share: Callable[[int], float], *, wanted: float) -> tuple[int, int]:

@@ -21,7 +21,14 @@ from agentload.model.rows import AnswerRow, Row
 from agentload.run.answer_rows import answer_row
 from agentload.run.arms import ALL, read_arms
 from agentload.run.ask import Evaluated
-from agentload.run.past import asked_of, check_joined, order_after, past_answers, without_answers
+from agentload.run.past import (
+    Past,
+    asked_of,
+    check_joined,
+    order_after,
+    past_answers,
+    without_answers,
+)
 from agentload.run.place import StudyPlace
 from agentload.run.questions import Question, QuestionSet, asking_of, catalog_questions
 from agentload.run.record import PlayedOn, again, run_row
@@ -65,6 +72,8 @@ class Answering(Record):
     """Arms by name, controls included."""
     place: StudyPlace
     run: str
+    before: Past | None
+    """What the run has that the answers join; None: they are a run of their own."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -78,17 +87,16 @@ class Answering(Record):
         """
         longest = min(arm.server.max_model_len for arm in self.arms.values())
         fit = tuple(each for each in self.asked.order if each.context <= longest)
-        if self.place.into is None:
+        if self.before is None:
             return fit
-        before = past_answers(self.place.database, self.run, tuple(self.arms))
         check_joined(
-            before,
+            self.before,
             run_id=self.run,
             arms=tuple(self.arms),
             kind="simulated",
             database=self.place.database,
         )
-        return without_answers(fit, before.answered)
+        return without_answers(fit, self.before.answered)
 
     def rows(self, questions: tuple[Question, ...]) -> Iterator[Row]:
         """Yield the rows of the answers, after the description of a run of its own."""
@@ -189,6 +197,7 @@ def answers_of(study: Ask, place: StudyPlace) -> Answering:
         raise UsageError(f"--aa: no arm '{study.aa}'", hint=f"one of: {', '.join(arms)}")
     arms |= {control_of(arm.name): arm for arm in found if study.aa in (ALL, arm.name)}
     asked = catalog_questions(made)
+    before = None
     if place.into is not None:
         before = past_answers(place.database, place.into, tuple(arms))
         asked = replace(asked, order=order_after(made, before.answered))
@@ -198,6 +207,7 @@ def answers_of(study: Ask, place: StudyPlace) -> Answering:
         arms=arms,
         place=place,
         run=place.into or place.run or simulated_id(study, found),
+        before=before,
     )
 
 
