@@ -10,7 +10,8 @@ from agentload.model.trace import Header, Segment
 from agentload.prompts.renderer import Renderer
 
 Texts = Mapping[str, str]
-_PAD: Final = 8  # tokens of a renderer's salt; they go into a separate message, which is left out
+_PAD: Final = 8
+"""Tokens of a renderer's salt: they go into a separate message, which is left out."""
 
 
 class ExportRenderer:
@@ -36,11 +37,6 @@ class ExportRenderer:
 
     def _with_text(self, segment: Segment) -> Segment:
         """Return a segment with its text, if that was kept."""
-        text = (
-            self._texts.get(segment.key)
-            if isinstance(segment.key, str) and segment.role not in {"tools", "image"}
-            else None
-        )
-        if text is None:
+        if not isinstance(segment.key, str) or segment.role in {"tools", "image"}:
             return segment
-        return replace(segment, text=text)
+        return replace(segment, text=self._texts.get(segment.key, segment.text))
