@@ -36,36 +36,32 @@ class _Conversation:
     messages: list[dict[str, str]] = field(default_factory=list)
 
 
-def _conversations(
-    trace: Trace, session: Session, speech: ExportRenderer
-) -> Iterator[_Conversation]:
+def _conversations(trace: Trace, session: Session, speech: ExportRenderer) -> list[_Conversation]:
+    """Return the conversations of a session: another begins where a turn drops some context."""
+    found: list[_Conversation] = []
     held: tuple[Segment, ...] = ()
-    made: _Conversation | None = None
-    for number, (turn, context) in enumerate(
-        zip(session.turns, contexts(trace.header, session), strict=True)
-    ):
-        if made is None or context[: len(held)] != held:
-            if made is not None:
-                yield made
-            made = _Conversation(session.session if not number else f"{session.session}/{number}")
+    for number, context in enumerate(contexts(trace.header, session)):
+        if not found or context[: len(held)] != held:
+            name = f"{session.session}/{number}" if number else session.session
+            found.append(_Conversation(name))
             held = ()
-        asked = [
-            segment
-            for segment in context[len(held) :]
-            if segment.role not in {"assistant", "image"} or not held
-        ]
-        made.messages.append({"role": "user", "content": "".join(map(speech.text, asked)) or "\n"})
-        answer = _answer(session, number, turn.output)
-        made.messages.append({"role": "assistant", "content": speech.text(answer)})
+        asked = context[len(held) :]
+        if held:
+            asked = tuple(each for each in asked if each.role not in {"assistant", "image"})
+        words = "".join(map(speech.text, asked)) or "\n"
+        answer = speech.text(_answer(session, number))
+        found[-1].messages.append({"role": "user", "content": words})
+        found[-1].messages.append({"role": "assistant", "content": answer})
         held = context
-    if made is not None:
-        yield made
+    return found
 
 
-def _answer(session: Session, number: int, output: int) -> Segment:
-    """Return the answer as the next turn keeps it, or words of its length."""
-    following = session.turns[number + 1].add if number + 1 < len(session.turns) else ()
-    remembered = next((segment for segment in following if segment.role == "assistant"), None)
-    return remembered or Segment(
-        role="assistant", tokens=max(1, output), key=f"{session.session}.answer{number}"
-    )
+def _answer(session: Session, number: int) -> Segment:
+    """Return a turn's answer as the next turn keeps it, or words of its length."""
+    turn, *following = session.turns[number : number + 2]
+    for later in following:
+        for segment in later.add:
+            if segment.role == "assistant":
+                return segment
+    key = f"{session.session}.answer{number}"
+    return Segment(role="assistant", tokens=max(1, turn.output), key=key)

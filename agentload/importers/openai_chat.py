@@ -148,7 +148,11 @@ def conversation(
 
 
 def _times(intake: Intake, found: list[Any], timing: CallTiming) -> list[float | None]:
-    """Return the time of each message; where none has one, what that of the whole says of them."""
+    """Return the time of each message; None where it is not known.
+
+    Where no message has one, the conversation's start is when its first answer was asked for, and
+    its end is when its only answer was done.
+    """
     times = [fields.first_time(files.as_object(message), *_SENT) for message in found]
     if all(at_s is None for at_s in times):
         answers = [number for number, each in enumerate(found) if _role(each) == "assistant"]

@@ -11,7 +11,7 @@ firing is the deadline. The history of jobs in the main session is not in the li
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
-from itertools import pairwise
+from itertools import islice, pairwise
 from operator import itemgetter
 from random import Random
 from typing import Any, Final
@@ -80,7 +80,7 @@ def sessions(
     changed_ms = [max(job.created_ms, job.updated_ms) for _, job in jobs]
     from_s = max(changed_ms, default=0.0) / 1000
     intake.notes.estimate("prefix and answer of a job's run: `prefix` and `output` tokens")
-    fired: list[tuple[float, float | None, _Job]] = []
+    firings: list[tuple[float, float | None, _Job]] = []
     for place, job in jobs:
         if str(job.payload.get("kind")) in _NO_AGENT:
             intake.notes.drop("a job that runs a program, not an agent")
@@ -88,12 +88,13 @@ def sessions(
         if job.target == "main":
             intake.notes.drop("the history of the main session that a job runs in")
         rng = Random(f"{seed} {job.id}")
-        times = list(_firings(intake, job, place, (from_s, from_s + hours * 3600), rng))
-        fired += [(at_s, later_s - at_s, job) for at_s, later_s in pairwise(times)]
-        fired += [(at_s, None, job) for at_s in times[-1:]]
-    fired.sort(key=itemgetter(0))
+        times = list(_times(intake, job, place, rng, from_s=from_s, until_s=from_s + hours * 3600))
+        # An answer is due before the job fires again.
+        firings += [(at_s, next_s - at_s, job) for at_s, next_s in pairwise(times)]
+        firings += [(at_s, None, job) for at_s in times[-1:]]
+    firings.sort(key=itemgetter(0))
     shared = Segment(role="system", tokens=prefix, key="prefix")
-    for number, (at_s, deadline_s, job) in enumerate(fired):
+    for number, (at_s, deadline_s, job) in enumerate(firings):
         text = str(job.payload.get("message") or job.payload.get("text") or "")
         tokens = max(1, intake.length(text))
         asked = Segment(role="user", tokens=tokens, key=intake.name("user", text))
@@ -106,38 +107,47 @@ def sessions(
         )
 
 
-def _firings(
-    intake: Intake, job: _Job, place: str, span_s: tuple[float, float], rng: Random
+def _times(
+    intake: Intake, job: _Job, place: str, rng: Random, *, from_s: float, until_s: float
 ) -> Iterator[float]:
-    plan, (from_s, until_s) = job.schedule, span_s
-    match plan.kind:
-        case "at":
-            at_s = fields.seconds(plan.at)
-            times = iter(() if at_s is None else (at_s,))
-        case "every" if plan.every_ms is not None and plan.every_ms >= 1000:
-            times = _every(plan.every_ms / 1000, (plan.anchor_ms or job.created_ms) / 1000, from_s)
-        case "cron":
-            times = _cron(intake, plan, place, from_s)
-        case "on-exit" | "stream":
-            intake.notes.drop("a job fired by an event, not by the clock")
-            return
-        case _:
-            intake.notes.meet(place, "a schedule of an unknown kind")
-            return
-    most_s = 0.0
-    if plan.stagger_ms is not None:
-        most_s = plan.stagger_ms / 1000
-    elif plan.kind == "cron" and plan.expr.split()[:1] == ["0"]:
-        most_s = _STAGGER_S  # many jobs are due at a full hour
-    late_s = rng.random() * most_s
-    for _, at_s in zip(range(_MOST), times, strict=False):
+    """Yield when a job fires within a span of time, late by its own share of the stagger."""
+    late_s = rng.random() * _stagger_s(job.schedule)
+    for at_s in islice(_due_times(intake, job, place, from_s), _MOST):
         if at_s >= until_s:
             return
         if at_s >= from_s:
             yield at_s + late_s
 
 
+def _stagger_s(plan: _Schedule) -> float:
+    """Return by how much a job may be late, so that not all fire at once."""
+    if plan.stagger_ms is not None:
+        return plan.stagger_ms / 1000
+    is_at_full_hour = plan.kind == "cron" and plan.expr.split()[:1] == ["0"]
+    return _STAGGER_S if is_at_full_hour else 0.0
+
+
+def _due_times(intake: Intake, job: _Job, place: str, from_s: float) -> Iterator[float]:
+    """Yield when a job is due by its schedule; an endless one begins about *from_s*."""
+    plan = job.schedule
+    match plan.kind:
+        case "at":
+            at_s = fields.seconds(plan.at)
+            if at_s is not None:
+                yield at_s
+        case "every" if plan.every_ms is not None and plan.every_ms >= 1000:
+            anchor_s = (plan.anchor_ms or job.created_ms) / 1000
+            yield from _every(plan.every_ms / 1000, anchor_s, from_s)
+        case "cron":
+            yield from _cron(intake, plan, place, from_s)
+        case "on-exit" | "stream":
+            intake.notes.drop("a job fired by an event, not by the clock")
+        case _:
+            intake.notes.meet(place, "a schedule of an unknown kind")
+
+
 def _every(step_s: float, anchor_s: float, from_s: float) -> Iterator[float]:
+    """Yield the instants of a fixed step from an anchor, those from *from_s* on."""
     number = max(0, -(-(from_s - anchor_s) // step_s))
     while True:
         yield anchor_s + number * step_s

@@ -73,6 +73,7 @@ def sessions(intake: Intake, *, grid: Grid = "keep") -> Iterator[Session]:
 
 
 def _lengths(intake: Intake, path: Path) -> Iterator[tuple[int, int]]:
+    """Yield the ids of a table, each with its tokens."""
     for place, row in records(path, JsonRecord, intake.notes):
         ids = [value for name, value in row.items() if name.endswith("_id")]
         length = row.get("token_length")

@@ -244,15 +244,16 @@ def _residual(rng: Random, window: _Window) -> float:
 
 
 def _session(name: str, start_s: float, lengths: Mapping[str, float], system: int) -> Session:
+    """Return a session of one call of these lengths: system prompt, images, the user's words."""
     prompt = max(1, round(lengths.get("input_tokens", lengths.get("text_tokens", 1))))
     output = max(1, round(lengths.get("output_tokens", 1)))
     shared = min(system, prompt)
     segments = [Segment(role="system", tokens=shared, key="system")] if shared else []
-    for number in range(min(_MOST_IMAGES, round(lengths.get("image_count", 0)))):
-        size = image_size(lengths.get("image_tokens", 1))
-        segments.append(
-            Segment(role="image", tokens=image_tokens(size), key=f"{name}.i{number}", pixels=size)
-        )
+    images = min(_MOST_IMAGES, round(lengths.get("image_count", 0)))
+    size = image_size(lengths.get("image_tokens", 1))
+    for number in range(images):
+        key = f"{name}.i{number}"
+        segments.append(Segment(role="image", tokens=image_tokens(size), key=key, pixels=size))
     if prompt > shared or not segments:
         segments.append(Segment(role="user", tokens=prompt - shared, key=name))
     thinking = round(output * lengths["reason_ratio"]) if "reason_ratio" in lengths else None

@@ -62,12 +62,13 @@ def png(seed: int, key: Key, size: tuple[int, int], *, salt: str = "") -> bytes:
     top = (height - dot * _ROWS) // 2
     rows = [_row("0" * width)] * height
     if left >= 0 and top >= 0:  # otherwise no room for digits: an empty background
-        number = digits(key)
-        for row in range(_ROWS):
-            dots = "0" + "0".join(_FONT[int(digit)][row] for digit in number) + "0"
-            drawn = "0" * left + "".join(lit * dot for lit in dots)
-            start = top + row * dot
-            rows[start : start + dot] = [_row(drawn.ljust(width, "0"))] * dot
+        glyphs = [_FONT[int(digit)] for digit in digits(key)]
+        start = top
+        for of_glyphs in zip(*glyphs, strict=True):
+            dots = f"0{'0'.join(of_glyphs)}0"
+            pixels = "0" * left + "".join(lit * dot for lit in dots)
+            rows[start : start + dot] = [_row(pixels.ljust(width, "0"))] * dot
+            start += dot
     ink = bytes(_INKS[_stream(key)[DIGITS] % len(_INKS)])
     shades = hashlib.shake_256(f"{seed}\0g{key}\0{salt}".encode()).digest(3)
     # Pale enough for every ink.
@@ -80,14 +81,14 @@ def _stream(key: Key) -> bytes:
 
 
 def _row(bits: str) -> bytes:
-    # One bit a pixel, padded to whole bytes, after the row's filter byte (none).
+    """Pack a row: one bit a pixel, padded to whole bytes, after its filter byte (none)."""
     size = -(-len(bits) // 8)
     padded = bits.ljust(size * 8, "0")
     return b"\0" + int(padded, 2).to_bytes(size)
 
 
 def _file(size: tuple[int, int], *, palette: bytes, rows: bytes) -> bytes:
-    # One bit a pixel, indexed colour, no interlace.
+    """Write a PNG file: one bit a pixel, indexed colour, no interlace."""
     header = struct.pack(">IIBBBBB", *size, 1, 3, 0, 0, 0)
     parts = (
         _part(b"IHDR", header),
@@ -105,8 +106,10 @@ def _part(kind: bytes, body: bytes) -> bytes:
 
 
 def _stored(rows: bytes) -> bytes:
-    # A zlib stream of stored blocks (RFC 1950, RFC 1951 section 3.2.4), written here because
-    # builds of zlib compress to different bytes, and equal keys must give equal bytes everywhere.
+    """Write a zlib stream of stored blocks (RFC 1950, RFC 1951 section 3.2.4).
+
+    Builds of zlib compress to different bytes, and equal keys must give equal bytes everywhere.
+    """
     blocks = [rows[at : at + 0xFFFF] for at in range(0, len(rows), 0xFFFF)] or [b""]
     framed = []
     for number, block in enumerate(blocks, start=1):

@@ -8,7 +8,7 @@ compacted away) becomes user text, since servers refuse results without a call.
 
 import hashlib
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, Literal, NamedTuple, TypeAlias
 
@@ -19,10 +19,14 @@ from agentload.prompts.tokenizer import Tokenizer
 from agentload.prompts.words import WIDTH, WORDS, draw, table
 
 Speaker: TypeAlias = Literal["system", "user", "assistant", "tool"]
-_ASSISTANT: Final[frozenset[Role]] = frozenset({"assistant"})
-_TOOL: Final[frozenset[Role]] = frozenset({"tool"})
-_SYSTEM: Final[frozenset[Role]] = frozenset({"system"})
-_USER: Final[frozenset[Role]] = frozenset({"user", "image", "tool"})
+_RESULTS: Final[frozenset[Role]] = frozenset({"tool"})
+_SPEAKERS: Final[Mapping[Role, tuple[Speaker, frozenset[Role]]]] = {
+    "assistant": ("assistant", frozenset({"assistant"})),
+    "system": ("system", frozenset({"system"})),
+}
+"""Who speaks a message that begins with a role, and the roles that stay in it."""
+_USER: Final[tuple[Speaker, frozenset[Role]]] = ("user", frozenset({"user", "image", "tool"}))
+"""The same for any other role: a tool result here has no call before it."""
 _SCHEMA_WORDS: Final = 600
 """Words of a schema, about the mean of OpenClaw's.
 
@@ -49,28 +53,20 @@ class Message(NamedTuple):
 def messages(context: Sequence[Segment]) -> Iterator[Message]:
     """Yield the messages of a context in order, without tool schemas."""
     spoken = [segment for segment in context if segment.role != "tools"]
-    at = 0
-    while at < len(spoken):
-        match spoken[at].role:
-            case "assistant":
-                end = _run(spoken, at, _ASSISTANT)
-                last = _run(spoken, end, _TOOL)
-                results = tuple(spoken[end:last])
-                yield Message("assistant", tuple(spoken[at:end]), results)
-                for position, result in enumerate(results):
-                    yield Message("tool", (result,), position=position)
-                at = last
-            case "system":
-                end = _run(spoken, at, _SYSTEM)
-                yield Message("system", tuple(spoken[at:end]))
-                at = end
-            case _:  # a tool result here has no call before it
-                end = _run(spoken, at, _USER)
-                yield Message("user", tuple(spoken[at:end]))
-                at = end
+    start = 0
+    while start < len(spoken):
+        speaker, roles = _SPEAKERS.get(spoken[start].role, _USER)
+        end = _run(spoken, start, roles)
+        last = _run(spoken, end, _RESULTS) if speaker == "assistant" else end
+        results = tuple(spoken[end:last])
+        yield Message(speaker, tuple(spoken[start:end]), results)
+        for position, result in enumerate(results):
+            yield Message("tool", (result,), position=position)
+        start = last
 
 
 def _run(spoken: Sequence[Segment], start: int, roles: frozenset[Role]) -> int:
+    """Return where the segments of these roles end that begin at *start*."""
     end = start
     while end < len(spoken) and spoken[end].role in roles:
         end += 1
@@ -120,10 +116,11 @@ def tool_call(
 
     The words are its argument, unless its name and arguments were *recorded*.
     """
-    arguments = rb"{\"input\":\"" + words.rstrip() + rb"\"}" if words else b"{}"
-    name = WORDS[_digest(seed, key)[0] % _SEGMENT_TOOLS].encode()
     if recorded is not None:
-        name, arguments = (_escaped(each) for each in recorded)
+        name, arguments = map(_escaped, recorded)
+    else:
+        name = WORDS[_digest(seed, key)[0] % _SEGMENT_TOOLS].encode()
+        arguments = rb"{\"input\":\"" + words.rstrip() + rb"\"}" if words else b"{}"
     identity = call_id(key, seed=seed, position=position)
     return b'{"id":"%b","type":"function","function":{"name":"%b","arguments":"%b"}}' % (
         identity,
@@ -268,6 +265,7 @@ class Bodies:
         return self._salts[salt]
 
     def _literal(self, text: str, slot: Slot) -> JsonPiece:
+        """Write a text as it is, with the salt in place of its first words."""
         if slot.salt is not None:
             rest = text.split(None, SALT_TOKENS)[SALT_TOKENS:]
             text = self._salt(slot.salt).decode() + "".join(rest)
@@ -277,8 +275,7 @@ class Bodies:
         return JsonPiece(_escaped(text), self._tokenizer.count(text) + slot.frame)
 
     def _fitted(self, text: str, slot: Slot) -> JsonPiece:
-        # A live answer in place of `tokens` tokens: cut if
-        # longer, padded with the key's words if shorter.
+        """Fit a live answer to its segment: cut if longer, padded with drawn words if shorter."""
         room = max(0, slot.segment.tokens - slot.frame - slot.newline - slot.owed)
         words = text.split()
         low = 0
@@ -297,6 +294,7 @@ class Bodies:
         return self.piece(line, used + self.cost(filler), slot)
 
     def _planted(self, plant: str, slot: Slot) -> JsonPiece:
+        """Write drawn words with a sentence planted among them."""
         cost = self._tokenizer.count(plant)
         words = self.words(slot, taken=cost, least=0)
         share = 0.5 if slot.segment.at is None else slot.segment.at

@@ -261,13 +261,13 @@ class Renderer:
     def _calls(
         self, words: bytes, results: Sequence[Segment], recorded: Sequence[tuple[str, str]] = ()
     ) -> bytes:
-        calls = []
+        """Write the calls of these results: as *recorded*, if so, else with drawn words."""
         parts = divided_words(words, len(results))
-        for position, (result, part, said) in enumerate(zip_longest(results, parts, recorded)):
-            calls.append(
-                tool_call(result.key, part, seed=self._seed, position=position, recorded=said)
-            )
-        return b",".join(calls)
+        each_call = enumerate(zip_longest(results, parts, recorded))
+        return b",".join(
+            tool_call(result.key, part, seed=self._seed, position=position, recorded=said)
+            for position, (result, part, said) in each_call
+        )
 
     def _schemas(self, slot: Slot, position: int) -> JsonPiece:
         """Write a segment's schemas: the recorded ones if there is no salt, else drawn ones."""

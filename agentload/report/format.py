@@ -5,7 +5,7 @@ Significant digits that the interval earns, units a reader expects, a real minus
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, Literal, TypeAlias, TypeVar
@@ -418,6 +418,11 @@ def capital(text: str) -> str:
 def join(parts: Iterable[str | None], by: str = ", ") -> str:
     """Join the parts that say something."""
     return by.join(part for part in parts if part)
+
+
+def join_if(parts: Mapping[str, object], by: str = ", ") -> str:
+    """Join the texts whose condition holds."""
+    return by.join(text for text, holds in parts.items() if holds)
 
 
 def enumeration(names: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 import re
 import zlib
 from collections.abc import Collection, Iterable
+from itertools import cycle
 from typing import Final, TypeAlias
 
 from advisor import words
@@ -74,11 +75,9 @@ def slots(evidence: Evidence) -> Slots:
 
     The reference the first, the others in the order of the run.
     """
-    names = (evidence.reference, *(each.name for each in evidence.challengers))
-    return {
-        name: index if index < SLOTS else 1 + (index - 1) % (SLOTS - 1)
-        for index, name in enumerate(names)
-    }
+    others = (each.name for each in evidence.challengers)
+    colours = cycle(range(1, SLOTS))
+    return {evidence.reference: 0, **dict(zip(others, colours, strict=False))}
 
 
 def is_fp8(evidence: Evidence) -> bool:
@@ -86,9 +85,9 @@ def is_fp8(evidence: Evidence) -> bool:
 
     Every challenger has one, by dtype or by name, and the reference has not.
     """
-    has_already = _has_fp8(evidence.arm(evidence.reference))
-    has_some = bool(evidence.challengers) and all(map(_has_fp8, evidence.challengers))
-    return has_some and not has_already
+    if _has_fp8(evidence.base) or not evidence.challengers:
+        return False
+    return all(map(_has_fp8, evidence.challengers))
 
 
 def _has_fp8(each: Arm) -> bool:
@@ -135,18 +134,14 @@ def totals(needs: Collection[Need]) -> tuple[str, ...]:
 
     A sum is left out where one of its parts is not known.
     """
-    minutes = _sum(each.minutes for each in needs)
-    usd = _sum(each.usd for each in needs)
-    said = (say.minutes(minutes) if minutes else "", money(usd) if usd else "")
-    return tuple(filter(None, said))
-
-
-def _sum(costs: Iterable[float | None]) -> float:
-    """Sum costs; 0 where one of them is not known."""
-    known = list(costs)
-    if not all(known):
-        return 0.0
-    return sum(each for each in known if each)
+    minutes = [each.minutes for each in needs if each.minutes]
+    usd = [each.usd for each in needs if each.usd]
+    spent = []
+    if minutes and len(minutes) == len(needs):
+        spent.append(say.minutes(sum(minutes)))
+    if usd and len(usd) == len(needs):
+        spent.append(money(sum(usd)))
+    return tuple(spent)
 
 
 def sentence(need: Need) -> str:
@@ -156,10 +151,11 @@ def sentence(need: Need) -> str:
         count = need.calls
     elif need.what.startswith(_NOUNS):
         count = need.pairs
-    counted = f"{say.number(count)} {need.what}" if count else need.what
-    level = need.step.items if isinstance(need.step, Questions) else None
-    if count and level and count < level:
-        counted = f"{say.number(count)} more {need.what}"
+    counted = need.what
+    if count:
+        in_all = need.step.items if isinstance(need.step, Questions) else None
+        more = " more" if in_all and count < in_all else ""
+        counted = f"{say.number(count)}{more} {need.what}"
     return say.join((counted, *totals((need,))))
 
 

@@ -112,7 +112,7 @@ class MatrixPage(Record):
         for word, phrase in COUNTED.items():
             if found[word]:
                 parts.append(f"{phrase.format(subject)} {found[word]}{of_all}")
-                subject = "it"
+                subject = "it"  # the first part has named it, and how many models there are
                 of_all = ""
         return say.join((self.title, ", ".join(parts)), ": ")
 
@@ -180,13 +180,9 @@ class MatrixPage(Record):
         """Return the record as tables: of workloads, and of whole servers."""
         out = []
         for kind in self.kinds:
-            own: list[tuple[Measured, ConfigRow]] = []
-            whole: list[tuple[Measured, ConfigRow]] = []
-            for of in self.models:
-                for row in rows(of):
-                    if row.kind == kind:
-                        side = whole if row.workload is None else own
-                        side.append((of, row))
+            of_kind = [(of, row) for of in self.models for row in rows(of) if row.kind == kind]
+            own = [(of, row) for of, row in of_kind if row.workload is not None]
+            whole = [(of, row) for of, row in of_kind if row.workload is None]
             marked = "" if kind == "measured" else f", {kind}"
             servers = f"Whole servers, all workloads{marked}"
             out.append(_table(f"Record{marked}", self.subject, own, left_out=OF_SERVERS))
@@ -359,15 +355,14 @@ def _table(
     left_out: Collection[str],
 ) -> Table:
     """Lay rows out by *subject*, without the columns in *left_out* and those without a figure."""
-    columns = [name for name in COLUMNS if name not in left_out]
-    cells = [[_cell(of, row, name) for name in columns] for of, row in found]
-    shown = {}
-    for place, name in enumerate(columns):
-        column = [row[place] for row in cells]
-        if any(each not in UNKNOWN for each in column):
-            shown[name] = column
-    heads = tuple(subject if name == "model" else name for name in shown)
-    return table(title, heads, zip(*shown.values(), strict=True))
+    rows = list(found)
+    heads, columns = [], []
+    for name in COLUMNS:
+        cells = [_cell(of, row, name) for of, row in rows]
+        if name not in left_out and any(cell not in UNKNOWN for cell in cells):
+            heads.append(subject if name == "model" else name)
+            columns.append(cells)
+    return table(title, heads, zip(*columns, strict=True))
 
 
 FORMAT: Final = "agentload-matrix/1"

@@ -112,7 +112,7 @@ class ConfigRow(Record):
 def rows(of: Measured) -> Iterator[ConfigRow]:
     """Yield the rows of a model: workload by workload, then its whole servers.
 
-    The reference comes first.
+    Of each workload the reference comes first.
     """
     evidence = of.evidence
     workloads = sorted(evidence.workloads, key=lambda each: -(each.gpu_time_share or 0.0))

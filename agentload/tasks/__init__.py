@@ -51,6 +51,5 @@ def prompt(text: str) -> tuple[Json, ...]:
 
 def texts(item: Item) -> tuple[str, ...]:
     """Return the texts of an item's messages, in order."""
-    return tuple(
-        content for message in item.messages if isinstance(content := message.get("content"), str)
-    )
+    contents = (message.get("content") for message in item.messages)
+    return tuple(content for content in contents if isinstance(content, str))

@@ -46,6 +46,7 @@ def grade(answer: str, item: Item) -> Grade:
 
 
 def _hunks(rng: Random, count: int) -> list[tuple[str, str]]:
+    """Draw hunks: the number of each, and the line that it adds."""
     numbers = draw.numbers(rng, count, digits=6)
     left = draw.pairs(rng, count, joint="_")
     right = draw.pairs(rng, count, joint="_")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from agentload.errors import TraceError
 from agentload.model.check import problem
 from agentload.model.record import Record
-from agentload.model.trace import Header, Role, Segment, Session, Trace, Turn
+from agentload.model.trace import Header, Key, Role, Segment, Session, Trace, Turn
 from agentload.tracefile.references import Problem, References
 
 MOST_PROBLEMS: Final = 100
@@ -210,30 +210,22 @@ def _clashes(trace: Trace, reading: _Reading) -> Iterator[Problem]:
     if not names and not keys:
         return
     named: set[str] = set()
-    roles = {
-        segment.key: segment.role
-        for segments in trace.header.prefixes.values()
-        for segment in segments
-    }
+    roles: dict[Key, Role] = {}
+    for segments in trace.header.prefixes.values():
+        roles |= {segment.key: segment.role for segment in segments}
     for session in trace.sessions:
-        if hash(session.session) in names:
-            if session.session in named:
-                yield Problem(
-                    session=session.session,
-                    what="has the name of an earlier session",
-                    line=session.line,
-                )
+        if session.session in named:
+            what = "has the name of an earlier session"
+            yield Problem(session=session.session, what=what, line=session.line)
+        elif hash(session.session) in names:
             named.add(session.session)
         for index, turn in enumerate(session.turns):
             for segment in turn.add:
-                if (
-                    hash(segment.key) >> _ROLE_BITS in keys
-                    and roles.setdefault(segment.key, segment.role) != segment.role
-                ):
-                    what = (
-                        f"key {segment.key!r} is {segment.role} here and {roles[segment.key]} "
-                        "before"
-                    )
+                if hash(segment.key) >> _ROLE_BITS not in keys:
+                    continue
+                role = roles.setdefault(segment.key, segment.role)
+                if role != segment.role:
+                    what = f"key {segment.key!r} is {segment.role} here and {role} before"
                     yield Problem(session=session.session, turn=index, what=what, line=session.line)
 
 

@@ -6,7 +6,7 @@ There is no server and no queue: every call takes the time of its tokens.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -39,6 +39,10 @@ def _nominal(turn: Turn, at_s: float) -> tuple[float, float]:
     return at_s, at_s + tokens / PREFILL_TOKENS_PER_S + turn.output / DECODE_TOKENS_PER_S
 
 
+LoadChange: TypeAlias = tuple[float, int, int, int]
+"""An instant, and by how much calls, their tokens and live tokens change then."""
+
+
 class LoadCurve(Record):
     """The load over time: the largest value in each of equal spans."""
 
@@ -56,11 +60,11 @@ class LoadCurve(Record):
 def load(trace: Trace, *, pools: Sequence[int] = ()) -> LoadCurve:
     """Play a trace; `pools` are the sizes in tokens to compute hit rates for."""
     chains: dict[str, Chain] = {}
+    """The contexts of the sessions that have calls left."""
     caches = {tokens: PoolCache(tokens) for tokens in pools}
     known = dict.fromkeys(pools, 0)
     total = 0
-    changes: list[tuple[float, int, int, int]] = []
-    """(instant, change in calls, in their tokens, in live tokens)"""
+    changes: list[LoadChange] = []
     calls = 0
     for call in islice(calls_of(trace), MOST_PLAYED):
         calls += 1
@@ -73,23 +77,24 @@ def load(trace: Trace, *, pools: Sequence[int] = ()) -> LoadCurve:
         for size, cache in caches.items():
             known[size] += cache.call(chain.places)
         held = tokens + call.turn.output
-        changes += [(call.start_s, 1, held, tokens - before), (call.end_s, -1, -held, 0)]
+        changes.append((call.start_s, 1, held, tokens - before))
+        changes.append((call.end_s, -1, -held, 0))
         if call.number + 1 < len(call.session.turns):
             chains[name] = chain
         else:
             changes.append((call.end_s, 0, 0, -tokens))
-    span_s, peaks = _peaks(changes)
+    span_s, (running, running_tokens, live_tokens) = _peaks(changes)
     return LoadCurve(
         calls=calls,
         span_s=span_s,
-        running=peaks[0],
-        running_tokens=peaks[1],
-        live_tokens=peaks[2],
-        hits={size: known[size] / total if total else math.nan for size in pools},
+        running=running,
+        running_tokens=running_tokens,
+        live_tokens=live_tokens,
+        hits={size: hits / total if total else math.nan for size, hits in known.items()},
     )
 
 
-def _peaks(changes: list[tuple[float, int, int, int]]) -> tuple[float, tuple[tuple[int, ...], ...]]:
+def _peaks(changes: list[LoadChange]) -> tuple[float, tuple[tuple[int, ...], ...]]:
     """Return the length of a span and the largest value of each figure in each span."""
     if not changes:
         return 0.0, ((), (), ())
@@ -104,5 +109,6 @@ def _peaks(changes: list[tuple[float, int, int, int]]) -> tuple[float, tuple[tup
     for span in range(BINS):
         peaks[span] = np.maximum(peaks[span], last)
         inside = levels[bins == span]
-        last = inside[-1] if len(inside) else last
-    return end_s / BINS, tuple(tuple(int(value) for value in column) for column in peaks.T)
+        if len(inside):
+            last = inside[-1]
+    return end_s / BINS, tuple(map(tuple, peaks.T.astype(int).tolist()))

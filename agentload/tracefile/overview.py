@@ -164,10 +164,10 @@ def overview(trace: Trace) -> Overview:
     """Read a trace and summarise it."""
     values: dict[str, array[float]] = defaultdict(lambda: array("d"))
     workloads = Counter[str]()
-    reuse: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    contexts: dict[int, array[float]] = defaultdict(
-        lambda: array("d")
-    )  # a sum of tokens may need more bits than its parts
+    tokens_of = Counter[str]()
+    known_of = Counter[str]()
+    # Floats: a sum of tokens may need more bits than its parts.
+    contexts: dict[int, array[float]] = defaultdict(lambda: array("d"))
     starts = array("d")
     events = Counter[str]()
     spawned = turns = 0
@@ -183,13 +183,11 @@ def overview(trace: Trace) -> Overview:
         for name, value in fields(trace.header, session):
             values[name].append(value)
         for index, (tokens, known) in enumerate(cache.calls(trace.header, session)):
-            kind = reuse[session.turns[index].event or ""]
-            kind[0] += tokens
-            kind[1] += known
+            event = session.turns[index].event or ""
+            tokens_of[event] += tokens
+            known_of[event] += known
             if _is_shown(index):
                 contexts[index].append(tokens)
-    all_tokens = sum(tokens for tokens, _ in reuse.values())
-    all_known = sum(known for _, known in reuse.values())
     return Overview(
         sessions=spawned + len(starts),
         spawned=spawned,
@@ -200,8 +198,8 @@ def overview(trace: Trace) -> Overview:
         growth=tuple(_growth(index, found) for index, found in sorted(contexts.items())),
         arrivals=_histogram(starts),
         arrivals_cv=_cv(starts),
-        reuse=_reuse(all_tokens, all_known),
-        reuse_by_event={event: _reuse(tokens, known) for event, (tokens, known) in reuse.items()},
+        reuse=_reuse(tokens_of.total(), known_of.total()),
+        reuse_by_event={event: _reuse(tokens_of[event], known_of[event]) for event in tokens_of},
         events=dict(events),
     )
 

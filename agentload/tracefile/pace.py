@@ -49,18 +49,10 @@ class Paced:
     @property
     def missing(self) -> tuple[str, ...]:
         """Sessions not played to their end: calls wait for each other or for missing turns."""
-        return tuple(
-            dict.fromkeys(
-                [
-                    *(
-                        session.session
-                        for parked in self._parked.values()
-                        for _, session, *_ in parked
-                    ),
-                    *self._held,
-                ]
-            )
-        )
+        names: list[str] = []
+        for parked in self._parked.values():
+            names += [session.session for _, session, *_ in parked]
+        return tuple(dict.fromkeys((*names, *self._held)))
 
     def __iter__(self) -> Iterator[TimedCall]:
         places = count()

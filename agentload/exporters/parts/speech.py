@@ -6,11 +6,12 @@ from typing import Final
 
 import msgspec
 
-from agentload.model.trace import Header, Segment
+from agentload.model.trace import Header, Role, Segment
 from agentload.prompts.renderer import Renderer
 
 Texts = Mapping[str, str]
-_PAD: Final = 8  # tokens of a renderer's salt; they go into a separate message, which is left out
+_PAD: Final = 8
+"""Tokens of a renderer's salt: they go into a separate message, which is left out."""
 
 
 class ExportRenderer:
@@ -22,11 +23,14 @@ class ExportRenderer:
 
     def messages(self, segments: Sequence[Segment]) -> tuple[list[msgspec.Raw], msgspec.Raw | None]:
         """Return the messages and the tools of a context, as JSON."""
+        # The pad takes the salt, in a message of its own: its role is not that of the next one.
         first = next((segment.role for segment in segments if segment.role != "tools"), "user")
-        pad = Segment(role="user" if first == "system" else "system", tokens=_PAD, key="pad")
+        role: Role = "user" if first == "system" else "system"
+        pad = Segment(role=role, tokens=_PAD, key="pad")
         prompt = self._renderer.render((pad, *map(self._with_text, segments)), salt="")
         _, *spoken = msgspec.json.decode(prompt.messages, type=list[msgspec.Raw])
-        return spoken, None if prompt.tools is None else msgspec.Raw(prompt.tools)
+        tools = None if prompt.tools is None else msgspec.Raw(prompt.tools)
+        return spoken, tools
 
     def text(self, segment: Segment) -> str:
         """Return one segment's words."""
@@ -36,11 +40,6 @@ class ExportRenderer:
 
     def _with_text(self, segment: Segment) -> Segment:
         """Return a segment with its text, if that was kept."""
-        text = (
-            self._texts.get(segment.key)
-            if isinstance(segment.key, str) and segment.role not in {"tools", "image"}
-            else None
-        )
-        if text is None:
+        if not isinstance(segment.key, str) or segment.role in {"tools", "image"}:
             return segment
-        return replace(segment, text=text)
+        return replace(segment, text=self._texts.get(segment.key, segment.text))

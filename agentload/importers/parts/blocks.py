@@ -127,15 +127,21 @@ class BlockPrompt:
         return list(chain.from_iterable(reversed(parts)))
 
     def _segments(self) -> Iterator[tuple[int, Segment]]:
+        """Yield the own part's segments, each with its end."""
         at = self.start
         stops = {stop for _, stop in self.roles}
         for border in sorted({*self.cuts, *stops, self.end}):
-            if at >= border:
-                continue
-            role = next((role for role, end in self.roles if border <= end), self.roles[-1][0])
-            key = self.key if at == self.start else f"{self.key}+{at - self.start}"
-            yield border, Segment(role=role, tokens=border - at, key=key)
-            at = border
+            if at < border:
+                key = self.key if at == self.start else f"{self.key}+{at - self.start}"
+                yield border, Segment(role=self._role_at(border), tokens=border - at, key=key)
+                at = border
+
+    def _role_at(self, end: int) -> Role:
+        """Return the role of what ends here."""
+        for role, stop in self.roles:
+            if end <= stop:
+                return role
+        return self.roles[-1][0]
 
 
 class PromptTree:
@@ -185,10 +191,12 @@ def change(before: BlockPrompt | None, now: BlockPrompt) -> tuple[int | None, tu
 
     None means all. Call this once all prompts are known.
     """
-    if before is not None and now.parent is before:
+    if before is None:
+        return None, tuple(now.context(now.end))
+    if now.parent is before:
         keep = None if now.start == before.end else len(before.context(now.start))
         return keep, tuple(now.own(now.end))
-    held = [] if before is None else before.context(before.end)
+    held = before.context(before.end)
     context = now.context(now.end)
     keep = common_start(held, context)
     return (None if keep == len(held) else keep), tuple(context[keep:])

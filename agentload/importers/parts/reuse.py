@@ -94,20 +94,21 @@ class Trail:
             del self._pieces[keep + 1 :]
             self._cut(self._pieces[-1])
         for segment in segments:
-            match segment.key:
-                case str() as key if segment.tokens:
-                    self._run(
-                        identity(key if segment.pixels is None else f"{key}\0{segment.pixels}"),
-                        segment.tokens,
-                    )
-                case (first, _) if segment.tokens:
-                    self._run_of_blocks(
-                        range(first, first - -segment.tokens // self._reuse.block), segment.tokens
-                    )
-                case _:
-                    pass
+            if segment.tokens:
+                self._segment(segment)
             self._pieces.append(len(self._names) - 1)
         self._reuse.call(self._ends[-1])
+
+    def _segment(self, segment: Segment) -> None:
+        """Count the blocks of a segment, whose key is a text or its first block."""
+        match segment.key:
+            case str() as key:
+                if segment.pixels is not None:
+                    key = f"{key}\0{segment.pixels}"
+                self._run(identity(key), segment.tokens)
+            case (first, _):
+                count = -(-segment.tokens // self._reuse.block)
+                self._run_of_blocks(range(first, first + count), segment.tokens)
 
     def blocks(self, found: Sequence[int], tokens: int, *, same: int = 0) -> None:
         """Count a call with these blocks, the last possibly partial.
@@ -119,10 +120,12 @@ class Trail:
         self._reuse.call(tokens)
 
     def _cut(self, runs: int) -> None:
+        """Keep this many runs of the context."""
         del self._names[runs + 1 :]
         del self._ends[runs + 1 :]
 
     def _run(self, ident: int, tokens: int) -> None:
+        """Add a run to the context, and count the blocks that end in it."""
         block = self._reuse.block
         before = self._ends[-1]
         name = hash((self._names[-1], ident))
@@ -132,6 +135,7 @@ class Trail:
         self._ends.append(before + tokens)
 
     def _run_of_blocks(self, found: Sequence[int], tokens: int) -> None:
+        """Add a run for each of these blocks, the last possibly partial."""
         block = self._reuse.block
         end = self._ends[-1]
         name = self._names[-1]

@@ -289,7 +289,11 @@ def families(
     by_key: dict[str, list[AgentTranscript]] = {}
     for transcript in transcripts:
         by_key.setdefault(transcript.key, []).append(transcript)
-    roots = [one for one in transcripts if not _is_adopted(one, by_key)]
+    roots: list[AgentTranscript] = []
+    for transcript in transcripts:
+        parent = _parent(transcript, by_key)
+        siblings = roots if parent is None else parent.children
+        siblings.append(transcript)
     for number, root in enumerate(sorted(roots, key=_began)):
         family, _ = _family(intake, root, f"{name}{number}", origin_s, spawned_s=None)
         yield root.began_s - origin_s, family
@@ -299,27 +303,28 @@ def _began(transcript: AgentTranscript) -> float:
     return transcript.began_s
 
 
-def _is_adopted(
-    transcript: AgentTranscript, by_key: Mapping[str, Sequence[AgentTranscript]]
-) -> bool:
-    """Attach a transcript to its parent, unless they spawned each other."""
-    parent = _above(transcript, by_key)
-    seen = [transcript]
-    ancestor = parent
-    while ancestor is not None:
-        if any(ancestor is one for one in seen):
-            return False
-        seen.append(ancestor)
-        ancestor = _above(ancestor, by_key)
-    if parent is not None:
-        parent.children.append(transcript)
-    return parent is not None
-
-
-def _above(
+def _parent(
     transcript: AgentTranscript, by_key: Mapping[str, Sequence[AgentTranscript]]
 ) -> AgentTranscript | None:
-    """Return the parent: the last started one with its key, which resets and rollovers repeat."""
+    """Return the transcript that spawned another; None for a root, or where they form a circle."""
+    parent = _spawner(transcript, by_key)
+    line = [transcript]
+    ancestor = parent
+    while ancestor is not None:
+        if any(ancestor is one for one in line):
+            return None
+        line.append(ancestor)
+        ancestor = _spawner(ancestor, by_key)
+    return parent
+
+
+def _spawner(
+    transcript: AgentTranscript, by_key: Mapping[str, Sequence[AgentTranscript]]
+) -> AgentTranscript | None:
+    """Return the last transcript with the spawner's key that began before this one.
+
+    Resets and rollovers repeat a key.
+    """
     if transcript.spawned_by is None:
         return None
     found = by_key.get(transcript.spawned_by, ())

@@ -144,7 +144,10 @@ def _side(column: tuple[Cell, ...]) -> str:
 
 def classes(cell: Cell, side: str) -> str:
     """Return the classes of a cell: its tone, its side, and whether it may break."""
-    return " ".join(filter(None, (cell.tone, side, "long" if len(cell.text) > LONG else "")))
+    names = [cell.tone, side]
+    if len(cell.text) > LONG:
+        names.append("long")
+    return " ".join(filter(None, names))
 
 
 def style() -> str:
@@ -189,11 +192,13 @@ def environment(loader: BaseLoader = templating.OURS) -> Environment:
 
 
 def show(value: object) -> object:
-    """Return what a template shows of a value.
+    """Return what a template shows of a value: of a text each character, and nothing it does.
 
-    Of a text each character, and nothing that it does.
+    Markup is ours, and stays.
     """
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return visible(value)
 
 
 def tie(words: str) -> str:

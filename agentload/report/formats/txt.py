@@ -1,6 +1,7 @@
 """Render the first screen of a document as plain text, for a terminal."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from agentload.report.parts import Document, Files, Step, Table
 from agentload.visible import columns, visible
@@ -17,7 +18,7 @@ def text(document: Document) -> str:
     return visible("\n\n".join(blocks) + "\n")
 
 
-def _blocks(document: Document) -> Iterator[Sequence[str]]:
+def _blocks(document: Document) -> Iterator[Iterable[str]]:
     """Yield the lines of each paragraph."""
     yield (document.banner,)
     yield (document.subject,)
@@ -26,7 +27,7 @@ def _blocks(document: Document) -> Iterator[Sequence[str]]:
         yield _table(document.arms)
     yield (f"How sure? {document.sure.text}", *_reasons_line(document.sure.reasons))
     if document.do_now:
-        yield ("Do this next:", *(line for step in document.do_now for line in _step(step)))
+        yield ("Do this next:", *chain.from_iterable(map(_step, document.do_now)))
     for label, words in document.facts:
         yield (f"{label}: {words}",)
 
@@ -38,13 +39,16 @@ def _reasons_line(reasons: Sequence[str]) -> Iterator[str]:
 
 
 def _step(step: Step) -> Iterator[str]:
+    """Yield the lines of a step: what to do with its cost, and the command."""
     cost = f" ≈ {step.cost}." if step.cost else ""
     yield f"  {step.text}{cost}"
     if step.command:
         yield f"    {step.command}"
 
 
-def _table(table: Table) -> tuple[str, ...]:
-    rows = (tuple(cell.text for cell in row) for row in table.rows)
-    note = (table.note,) if table.note else ()
-    return (*columns((table.columns, *rows)), *note)
+def _table(table: Table) -> Iterator[str]:
+    """Yield the lines of a table, and its note."""
+    rows = [[cell.text for cell in row] for row in table.rows]
+    yield from columns((table.columns, *rows))
+    if table.note:
+        yield table.note

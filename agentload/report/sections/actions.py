@@ -45,19 +45,29 @@ def follow_ups(view: View) -> tuple[Step, ...]:
 
 def _is_to_follow_up(view: View, each: Finding) -> bool:
     """Tell whether a screening of a whole server found what no other step asks for."""
-    verdict = None if each.arm is None else view.verdict(each.arm, None)
-    if not each.screening or each.workload is not None or verdict is None:
+    if not each.screening or each.workload is not None or each.arm is None:
         return False
-    if verdict.safe.state == "no" or verdict.verdict == "calibrate":
+    verdict = view.verdict(each.arm, None)
+    if verdict is None or verdict.safe.state == "no" or verdict.verdict == "calibrate":
         return False
     if each.rule == "screened_answers":
-        rows = [row for row in view.evidence.screen if row.arm == each.arm]
-        pattern = screening(rows, alpha=view.policy.alpha).pattern
-        stands_out = pattern in ("step", "grows", "uniform")
-        return stands_out and verdict.safe.state not in ("yes", "equal")
-    lengths = {*getattr(each.next_step, "lengths", ())}
+        is_settled = verdict.safe.state in ("yes", "equal")
+        return not is_settled and _stands_out(view, each.arm)
+    lengths = _lengths(each.next_step)
     asked = [need.step for need in verdict.needs if isinstance(need.step, Questions)]
-    return not any(lengths <= {*step.lengths} for step in asked)
+    return not any(lengths <= _lengths(step) for step in asked)
+
+
+def _stands_out(view: View, arm: str) -> bool:
+    """Tell whether the screened answers of an arm differ in a way that chance does not explain."""
+    rows = [row for row in view.evidence.screen if row.arm == arm]
+    pattern = screening(rows, alpha=view.policy.alpha).pattern
+    return pattern in ("step", "grows", "uniform")
+
+
+def _lengths(step: Suggestion | None) -> frozenset[int]:
+    """Return the lengths of context that a step asks about; empty for one that has none."""
+    return frozenset(getattr(step, "lengths", ()))
 
 
 def _steps(view: View) -> Iterator[Step]:
@@ -93,14 +103,9 @@ def _measuring(view: View) -> Iterator[Step]:
         agents=view.evidence.deployment.peak_agents,
         reference=None if view.reference == first_played else view.reference,
     )
-    written = well_known_arms(view.facts)
-    missing = [arm for arm in view.arms if arm not in written]
-    rest = ", and delete the arms that you do not have"
-    if written:
-        rest = f", and add {say.enumeration(missing)}" if missing else ""
     write = (
         f"This run was {view.decision.kind}, so measure before you act. Write endpoints.yaml and "
-        f"set the URLs of your servers in it{rest} (a minute)."
+        f"set the URLs of your servers in it{_edits(view)} (a minute)."
     )
     yield Step(text=write, command=commands.described)
     for need in view.needs:
@@ -114,16 +119,24 @@ def _measuring(view: View) -> Iterator[Step]:
     yield Step(text=decide, command=commands.decided)
 
 
+def _edits(view: View) -> str:
+    """Say what else to change in an arms file that is written for the reader."""
+    written = well_known_arms(view.facts)
+    if not written:
+        return ", and delete the arms that you do not have"
+    missing = [arm for arm in view.arms if arm not in written]
+    return f", and add {say.enumeration(missing)}" if missing else ""
+
+
 def _acting_on_decision(view: View) -> Iterator[Step]:
     """Yield what the decision means: start the canary, or leave the servers as they are."""
     choice = view.decision.choice
     plan = rollout(view)
     if plan is not None:
-        short = ""
+        sessions = f"{plan.percent}% of the sessions"
         if choice.holds_to is not None:
-            short = f" whose contexts stay below {words.length(choice.holds_to)}"
+            sessions += f" whose contexts stay below {words.length(choice.holds_to)}"
         files = "canary.yaml, alerts.yaml and rollback.md are here"
-        sessions = f"{plan.percent}% of the sessions{short}"
         yield Step(text=f"Send {sessions} to a canary for {CANARY_HOURS} h: {files}.")
     elif choice.verdict in ("avoid", "no difference"):
         yield Step(text=f"Leave the servers on {view.against}.")
@@ -162,16 +175,16 @@ def _control(view: View) -> Iterator[Step]:
             f"To be surer: play {arm} twice, "
             "which shows by how much identical servers differ (A/A control)."
         )
-        yield Step(text=text, command=command, cost=_controlled_cost(view, view.played))
+        yield Step(text=text, command=command, cost=_controlled_cost(view))
 
 
-def _controlled_cost(view: View, pairs: int) -> str:
-    """Say how long *pairs* pairs of the run take with one arm played twice."""
+def _controlled_cost(view: View) -> str:
+    """Say how long the run takes with one arm played twice."""
     minutes = view.facts.made.minutes
-    arms = len(view.arms)
     if not minutes:
         return ""
-    return say.minutes(minutes * pairs / max(1, view.played) * (arms + 1) / arms)
+    arms = len(view.arms)
+    return say.minutes(minutes * (arms + 1) / arms)
 
 
 def suggestions(view: View) -> frozenset[Suggestion]:
@@ -216,7 +229,7 @@ class _Open(Record):
     @property
     def reach(self) -> tuple[int, float]:
         """Return how much the step covers: the lengths of questions, then its count."""
-        return len(getattr(self.step, "lengths", ())), self.count
+        return len(_lengths(self.step)), self.count
 
 
 def _settling(view: View) -> Iterator[Step]:
@@ -224,34 +237,42 @@ def _settling(view: View) -> Iterator[Step]:
 
     Of steps that differ in a count alone, the largest settles all.
     """
-    focus = labels.arm(view.focus)
     by_step: dict[Suggestion, list[_Open]] = {}
     for need in view.needs:
         if need.step is not None:
             same, count = without_amount(need.step)
             missing = _Open(need=need, step=need.step, count=count)
             by_step.setdefault(_within(same, by_step), []).append(missing)
-
-    def urgency(found: list[_Open]) -> tuple[bool, bool, float]:
-        is_about = any(focus in view.typeset(each.need.what) for each in found)
-        longest = max(each.need.minutes or 0.0 for each in found)
-        return not isinstance(found[0].step, Again), not is_about, longest
-
-    for found in sorted(by_step.values(), key=urgency):
+    for found in sorted(by_step.values(), key=lambda found: _urgency(view, found)):
         largest = max(found, key=lambda each: each.reach)
         what = _together([view.typeset(each.need.what) for each in found])
-        is_calibration = isinstance(largest.step, Calibrate)
-        text = say.capital(what) if is_calibration else f"To reach a decision: {what}"
+        text = f"To reach a decision: {what}."
+        if isinstance(largest.step, Calibrate):
+            text = f"{say.capital(what)}."
         cost = labels.cost(largest.need)
-        yield Step(text=f"{text}.", command=view.command(largest.step), cost=cost)
+        yield Step(text=text, command=view.command(largest.step), cost=cost)
+
+
+def _urgency(view: View, found: Sequence[_Open]) -> tuple[bool, bool, float]:
+    """Return where a step stands among others.
+
+    First what was invalid, then what is about the arm in focus, then what takes least.
+    """
+    focus = labels.arm(view.focus)
+    is_invalid = isinstance(found[0].step, Again)
+    is_about_focus = any(focus in view.typeset(each.need.what) for each in found)
+    longest = max(each.need.minutes or 0.0 for each in found)
+    return not is_invalid, not is_about_focus, longest
 
 
 def _within(step: Suggestion, known: Iterable[Suggestion]) -> Suggestion:
     """Return the known questions whose lengths include those of *step*, or *step* itself."""
-    if not isinstance(step, Questions):
-        return step
-    alike = (each for each in known if isinstance(each, Questions) and each.aa == step.aa)
-    return next((each for each in alike if {*step.lengths} <= {*each.lengths}), step)
+    if isinstance(step, Questions):
+        for each in known:
+            is_alike = isinstance(each, Questions) and each.aa == step.aa
+            if is_alike and _lengths(step) <= _lengths(each):
+                return each
+    return step
 
 
 SHOWN: Final = 3
@@ -267,6 +288,7 @@ def _together(whats: Sequence[str]) -> str:
     same = commonprefix([first, *others])  # noqa: RUF071  # letters are meant
     start = same.rfind(" ") + 1
     named = [first, *(other[start:] for other in others)]
-    more = f" and {len(named) - SHOWN} more" if len(named) > SHOWN else ""
-    begin = "more " if first.startswith("paired") else ""
-    return f"{begin}{', '.join(named[:SHOWN])}{more}"
+    text = ", ".join(named[:SHOWN])
+    if len(named) > SHOWN:
+        text += f" and {len(named) - SHOWN} more"
+    return f"more {text}" if first.startswith("paired") else text

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from advisor import words
+from advisor.evidence import present
 from advisor.verdict import ArmVerdict, Finding, Leg, LegState, QuestionsAsked
 from agentload.report import format as say
 from agentload.report import labels
@@ -25,29 +26,23 @@ def answers(view: View) -> Iterator[ArmsRow]:
     """Yield the accuracy that was measured, one row for all arms that answered the same
     questions, then what was published.
     """
-    legs = {arm: verdict.safe for arm, verdict in _verdict_by_arm(view).items()}
-    asked = dict.fromkeys(leg.answers for leg in legs.values() if leg.answers is not None)
-    for questions in asked:
-        cells = (_answer_cells(legs.get(arm), questions) for arm in view.others)
+    verdicts = view.verdicts(None)
+    legs = say.where_known(verdicts, lambda each: each.safe)
+    known = present(legs)
+    for questions in dict.fromkeys(present(leg.answers for leg in known)):
         count = say.plural(questions.questions, "question")
         yield ArmsRow(
             name=f"accuracy {where_asked(questions)}, {count} ↑",
             reference=Cell(text=say.tenths(questions.reference)),
-            arms=tuple(cells),
+            arms=tuple(_answer_cells(leg, questions) for leg in legs),
         )
     lost = [_worst(view, arm) for arm in view.others]
-    if any(lost) and any(leg.state in ("no", "unclear") for leg in legs.values()):
+    if any(lost) and any(leg.state in ("no", "unclear") for leg in known):
         yield row(DROP, changes=lost)
-    known = {arm: published_loss(view, verdict) for arm, verdict in _verdict_by_arm(view).items()}
-    if any(known.values()):
-        told = [_published_cell(known.get(arm)) for arm in view.others]
-        yield row("accuracy (published, not measured here)", changes=told)
-
-
-def _verdict_by_arm(view: View) -> dict[str, ArmVerdict]:
-    """Return the verdict on the whole server of each arm that has one."""
-    found = zip(view.others, view.verdicts(None), strict=True)
-    return {arm: verdict for arm, verdict in found if verdict is not None}
+    published = say.where_known(verdicts, lambda each: published_loss(view, each))
+    if any(published):
+        cells = say.where_known(published, _published_cell)
+        yield row("accuracy (published, not measured here)", changes=cells)
 
 
 def _answer_cells(leg: Leg | None, questions: QuestionsAsked) -> ArmCells:
@@ -69,6 +64,7 @@ def where_asked(questions: QuestionsAsked) -> str:
 
 
 def _worst(view: View, arm: str) -> str | None:
+    """Print the largest drop of an arm, of several tasks or lengths; None where there is one."""
     buckets = [bucket for bucket in view.decision.accuracy if bucket.arm == arm]
     if len(buckets) < 2:
         return None
@@ -77,10 +73,10 @@ def _worst(view: View, arm: str) -> str | None:
         return "none"
     drop = say.with_sign(100 * worst.difference.value, 1)
     length = say.tokens(worst.context_tokens)
-    mine = (arm, worst.task, worst.context_tokens)
+    place = (arm, worst.task, worst.context_tokens)
     asked = 0
     for each in view.evidence.accuracy:
-        if (each.arm, each.task, each.context_tokens) == mine:
+        if (each.arm, each.task, each.context_tokens) == place:
             asked += each.items
     return f"{drop} pp in {say.plural(asked, 'question')} of {worst.task} at {length}"
 
@@ -97,9 +93,7 @@ def published_loss(view: View, verdict: ArmVerdict) -> Finding | None:
     return None
 
 
-def _published_cell(finding: Finding | None) -> Cell | None:
+def _published_cell(finding: Finding) -> Cell:
     """Print the figure of a published loss."""
-    if finding is None:
-        return None
     figure = say.typeset(finding.message.rstrip(".").rpartition(": ")[2])
     return Cell(text=f"{figure} ✗", tone="bad")

@@ -4,12 +4,12 @@ There is the table of the first screen, and one by class where there are several
 arm has three criteria: speed (`pays`), accuracy (`safe`) and capacity, the agents per GPU.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from advisor.estimate import Estimate
-from advisor.evidence import present
+from advisor.evidence import Telemetry, present
 from advisor.legs.speed import INDIFFERENT, UNJUDGED
 from advisor.steps import Again
 from advisor.verdict import ArmVerdict, Change, Decision, Figure, Need
@@ -52,17 +52,32 @@ def server(view: View) -> Table:
         *_gpus(view),
         *_verdicts(view, None),
     )
-    means = MEANS if view.decision.changes else ""
-    note = [means, _bold(rows), _margin(view), _weights(view), _levels(view)]
-    head = ""
-    if view.others:
-        saved = saving(view)
-        note.append(f"{saved.because}." if saved.tone != "muted" else "")
-        direction = "lower is better" if rows else ""
-        if any("↑" in each.name for each in rows):
-            direction += ", ↑: higher is better"
-        head = say.join((_pairs_played(view), direction), "; ")
-    return _table(view, "This mix", rows, note, head=head)
+    note = (
+        MEANS if view.decision.changes else "",
+        _bold(rows),
+        _margin(view),
+        _weights(view),
+        _levels(view),
+        _saving(view),
+    )
+    return _table(view, "This mix", rows, note, head=_head(view, rows))
+
+
+def _saving(view: View) -> str:
+    """Say how many GPUs are saved, where that is known."""
+    saved = saving(view)
+    if not view.others or saved.tone == "muted":
+        return ""
+    return f"{saved.because}."
+
+
+def _head(view: View, rows: Sequence[ArmsRow]) -> str:
+    """Say how many pairs figures rest on, and which direction is better; empty for one arm."""
+    if not view.others:
+        return ""
+    has_rising = any("↑" in each.name for each in rows)
+    directions = {"lower is better": rows, "↑: higher is better": has_rising}
+    return say.join((_pairs_played(view), say.join_if(directions)), "; ")
 
 
 def _pairs_played(view: View) -> str:
@@ -118,33 +133,29 @@ def criteria(view: View) -> Table:
     The rows are those of `server`; one that was not measured says why.
     """
     peak = at_peak(view)
-    is_sized = bool(view.policy.slos) or bool(peak)
-    speed = [each for each in _latencies(view, None) if each.name == METRICS[0][1]]
+    speed = METRICS[0][1]
+    latencies = [each for each in _latencies(view, None) if each.name == speed]
+    rows = latencies or _reasons(view, speed, _why_untimed)
     per_gpu = [*_agents(view, None)]
+    if not per_gpu and (view.policy.slos or peak):
+        per_gpu = _reasons(view, AGENTS, _why_uncounted)
+    rows += per_gpu
     if peak:
-        cost = [*_gpus(view)] or [*_reasons_row(view, f"GPUs{peak}", _why_unsized)]
+        rows += [*_gpus(view)] or _reasons(view, f"GPUs{peak}", _why_unsized)
     else:
-        cost = [*_cost(view)]
+        rows += _cost(view)
     accuracy = [each for each in answers(view) if not each.name.startswith(DROP)]
-    rows = (
-        *(speed or _reasons_row(view, METRICS[0][1], _why_untimed)),
-        *(per_gpu or (_reasons_row(view, AGENTS, _why_uncounted) if is_sized else ())),
-        *cost,
-        *(accuracy or _reasons_row(view, "accuracy ↑", _why_unasked)),
-    )
+    rows += accuracy or _reasons(view, "accuracy ↑", _why_unasked)
     return _table(view, "Criteria", rows, (), head=_pairs_played(view))
 
 
-def _reasons_row(
-    view: View, name: str, why: Callable[[View, ArmVerdict], str]
-) -> Iterator[ArmsRow]:
-    """Yield the row of a criterion without figures, which says of each arm why."""
-    causes: list[Printed] = []
-    for verdict in view.verdicts(None):
-        cause = None if verdict is None else in_grey(view.typeset(why(view, verdict)))
-        causes.append(cause)
-    if any(causes):
-        yield row(name, changes=causes)
+def _reasons(view: View, name: str, why: Callable[[View, ArmVerdict], str]) -> list[ArmsRow]:
+    """Return the row of a criterion without figures, which says of each arm why."""
+    verdicts = view.verdicts(None)
+    if not any(verdicts):
+        return []
+    causes = say.where_known(verdicts, lambda each: in_grey(view.typeset(why(view, each))))
+    return [row(name, changes=causes)]
 
 
 def _why_untimed(_: View, verdict: ArmVerdict) -> str:
@@ -201,17 +212,6 @@ def classes(view: View) -> Table:
     return _table(view, "By workload class, with its share of server time", rows, [SECONDARY])
 
 
-def _need_by_noun(verdict: ArmVerdict) -> dict[str, Need]:
-    """Return what is missing to settle a verdict, the first of each kind whose cost is known."""
-    if verdict.verdict != "test further":
-        return {}
-    wanted: dict[str, Need] = {}
-    for each in verdict.needs:
-        if labels.cost(each) and not isinstance(each.step, Again):
-            wanted.setdefault(labels.noun(each), each)
-    return wanted
-
-
 def _table(
     view: View, title: str, rows: Sequence[ArmsRow], note: Iterable[str], *, head: str = ""
 ) -> Table:
@@ -245,10 +245,10 @@ def _latencies(view: View, workload: str | None) -> Iterator[ArmsRow]:
     means = typical(view, workload)
     for metric, words in METRICS:
         changes = view.changes(metric, workload)
-        floors = present(each.floor for each in present(changes))
         if any(changes):
             reference, *own = _times(view, means.get(metric))
             changed = _changes(view, changes, workload)
+            floors = present(each.floor for each in present(changes))
             yield ArmsRow(
                 name=words,
                 reference=reference,
@@ -263,8 +263,7 @@ def _times(view: View, found: Typical | None) -> tuple[Cell, ...]:
     """Print one latency of every arm, the reference first."""
     if found is None:
         return (ABSENT,) * len(view.arms)
-    times: list[float | None] = [found.reference]
-    times += [found.arms.get(arm) for arm in view.others]
+    times = (found.reference, *map(found.arms.get, view.others))
     return tuple(ABSENT if each is None else Cell(text=each) for each in say.durations(times))
 
 
@@ -352,8 +351,7 @@ def _rates(view: View) -> Iterator[ArmsRow]:
     A change is the ratio of both figures, without an interval.
     """
     replicas = view.evidence.deployment.replicas
-    gpus = {arm: view.evidence.gpus(arm) * replicas for arm in view.arms}
-    per_gpu = {arm: 1 / each for arm, each in gpus.items()}
+    per_gpu = {arm: 1 / (view.evidence.gpus(arm) * replicas) for arm in view.arms}
     yield from _rate(view, "output tokens/s per GPU ↑", "output_tokens_per_s", per_gpu)
     yield from _cost(view)
 
@@ -390,7 +388,7 @@ def _quotient(before: float | None, after: float | None) -> str:
 def _agents(view: View, workload: str | None) -> Iterator[ArmsRow]:
     found = [view.capacity(arm, workload) for arm in view.arms]
     carried = say.where_known(found, lambda each: agents(view, each))
-    if any(each is not None for each in carried):
+    if present(carried):
         changes = [_more_agents(each) for each in view.verdicts(workload)]
         yield row(AGENTS, carried, changes=changes)
 
@@ -407,23 +405,29 @@ def _more_agents(verdict: ArmVerdict | None) -> str:
 def _pool(view: View) -> Iterator[ArmsRow]:
     """Yield the KV pools and their hits where the pool of an arm was full for a while."""
     seen = [view.evidence.telemetry(None, arm) for arm in view.arms]
-    if not any(each is not None and each.pool_filled_share for each in seen):
+    filled = say.where_known(seen, lambda each: each.pool_filled_share)
+    if not any(filled):
         return
     yield from _pool_tokens(view)
-    shares = say.where_known(seen, lambda each: say.percent(each.pool_filled_share))
-    yield row("time with the KV pool full", shares)
+    yield row("time with the KV pool full", say.where_known(seen, _filled))
     hits = say.where_known(seen, lambda each: each.hit_rate)
-    if any(each is not None for each in hits):
+    if present(hits):
         yield row("cache hit rate ↑", list(map(_hits, hits)))
+
+
+def _filled(seen: Telemetry) -> str:
+    return say.percent(seen.pool_filled_share)
 
 
 def _pool_tokens(view: View) -> Iterator[ArmsRow]:
     pools = [view.evidence.arm(arm).pool_tokens for arm in view.arms]
     if not any(pools):
         return
-    ours, *others = pools
-    times = [f"{say.number(each / ours, 2)}×" if each and ours else "" for each in others]
-    yield row("KV pool, tokens ↑", say.where_known(pools, say.number), changes=times)
+    reference, *others = pools
+    ratios = [
+        f"{say.number(each / reference, 2)}×" if each and reference else "" for each in others
+    ]
+    yield row("KV pool, tokens ↑", say.where_known(pools, say.number), changes=ratios)
 
 
 def _hits(rate: float | None) -> Cell | str:
@@ -453,13 +457,10 @@ def _verdicts(view: View, workload: str | None) -> Iterator[ArmsRow]:
     only = found[0] if len(found) == 1 and workload is None else None
     if only is not None and not need(view.decision, only):
         return
-    cells = [_verdict(view, each) for each in found]
-    yield row("verdict", changes=cells)
+    yield row("verdict", changes=say.where_known(found, lambda each: _verdict(view, each)))
 
 
-def _verdict(view: View, verdict: ArmVerdict | None) -> Cell | None:
-    if verdict is None:
-        return None
+def _verdict(view: View, verdict: ArmVerdict) -> Cell:
     text = f"{words(verdict)}{need(view.decision, verdict)}"
     return Cell(text=text, tone=labels.VERDICT_TONES[verdict.verdict])
 
@@ -484,17 +485,27 @@ def need(decision: Decision, verdict: ArmVerdict, *, is_whole: bool = False) -> 
     What has to be played again is named although its cost is not known. Nothing is said of a
     class while the whole server is open: what settles that is said once.
     """
-    if decision.waits_for_mix(verdict):
+    if verdict.verdict != "test further" or decision.waits_for_mix(verdict):
         return ""
-    wanted = _need_by_noun(verdict)
-    costs = [f"+{labels.cost(each)}" for each in wanted.values()]
     is_again = any(isinstance(each.step, Again) for each in verdict.needs)
-    if is_again and verdict.verdict == "test further":
-        costs.insert(0, "a run without the failed check")
-    if is_whole or len(costs) < 2:
-        return f": {' and '.join(costs)}" if costs else ""
+    costs = ["a run without the failed check"] if is_again else []
+    wanted = _first_by_noun(verdict.needs)
+    costs += [f"+{labels.cost(each)}" for each in wanted]
+    if not costs:
+        return ""
+    if is_whole or len(costs) == 1:
+        return f": {' and '.join(costs)}"
     # A cell has room for counts, and for what all of them take.
     counts = (cost.partition(", ")[0].replace("paired ", "") for cost in costs)
     # The cost of a part that is played again is not known, so there is no total with it.
-    spent = labels.totals(wanted.values()) if len(wanted) == len(costs) else ()
-    return f": {', '.join((' and '.join(counts), *spent))}"
+    spent = () if is_again else labels.totals(wanted)
+    return f": {say.join((' and '.join(counts), *spent))}"
+
+
+def _first_by_noun(needs: Iterable[Need]) -> Collection[Need]:
+    """Return the first need of each kind whose cost is known; what is played again has none."""
+    wanted: dict[str, Need] = {}
+    for each in needs:
+        if labels.cost(each) and not isinstance(each.step, Again):
+            wanted.setdefault(labels.noun(each), each)
+    return wanted.values()

@@ -3,16 +3,18 @@
 By machines, identity, pool, invalid blocks, our own delay, physics.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from advisor.dtypes import canonical
 from advisor.evidence import present
+from advisor.verdict import Gate
 from agentload.report import format as say
 from agentload.report import labels
-from agentload.report.parts import Certainty, Check, assurance, doubt, objection
+from agentload.report.lookup import by_key
+from agentload.report.parts import Check, assurance, doubt, objection
 from agentload.report.sections.certainty import surely
 from agentload.report.sections.view import View
 
@@ -20,8 +22,8 @@ FEW_PAIRS: Final = 5
 """Below, the factor of a 95% interval is more than half as large again as with many."""
 
 REPEATED: Final = 1.5
-"""Calls a turn from which a trace is short for its pairs; a play more of some of its blocks is
-none.
+"""Calls for each distinct turn, above which turns count as repeated; a few blocks that were played
+once more do not.
 """
 
 _TIME: Final = {
@@ -45,7 +47,7 @@ def belief(view: View) -> tuple[Check, ...]:
         _runs,
         _noise_floor,
         _starts,
-        _void,
+        _invalid_blocks,
         _lag,
         _pool,
         _budget,
@@ -103,36 +105,41 @@ def _control(view: View, of_mix: float, floors: Mapping[str | None, float]) -> s
 def _is_beyond(view: View, floor: float) -> bool:
     """Tell whether the change of the arm in focus is surely larger than the noise."""
     change = view.change("turn_ms", view.focus, None)
-    nearest = None if change is None else surely(change.relative)
+    if change is None:
+        return False
+    nearest = surely(change.relative)
     return nearest is not None and abs(nearest) > floor
 
 
 def _starts(view: View) -> Iterator[Check]:
+    """Yield a doubt where some arm was started only once, by its class with most calls."""
     if view.decision.kind == "simulated" or view.compares_runs:
         return
-    played = [calls for calls in map(view.calls, view.arms) if calls]
-    starts = [np.unique(max(calls, key=len).restart).size for calls in played]
-    if starts and min(starts) == 1:
-        yield doubt("each server was started once", "likely")
+    for calls in map(view.calls, view.arms):
+        if calls and np.unique(max(calls, key=len).restart).size == 1:
+            yield doubt("each server was started once", "likely")
+            return
 
 
 def _dtype(view: View) -> Iterator[Check]:
-    arms = view.evidence.arms
-    unread = [labels.arm(arm.name) for arm in arms if arm.observed_dtype is None]
-    other = []
-    for arm in arms:
-        if not _fits(arm.expected_dtype, arm.observed_dtype):
-            name = labels.arm(arm.name)
-            other.append(f"{name} ({arm.observed_dtype} for {arm.expected_dtype})")
-    if other:
-        yield objection(f"the KV dtype is not what was asked for: {', '.join(other)}", "open")
+    unread = []
+    wrong = []
+    for arm in view.evidence.arms:
+        name = labels.arm(arm.name)
+        if arm.observed_dtype is None:
+            unread.append(name)
+        elif not _fits(arm.expected_dtype, arm.observed_dtype):
+            wrong.append(f"{name} ({arm.observed_dtype} for {arm.expected_dtype})")
+    if wrong:
+        yield objection(f"the KV dtype is not what was asked for: {', '.join(wrong)}", "open")
     elif unread:
         yield doubt(f"the KV dtype could not be read from {', '.join(unread)}", "likely")
     else:
         yield assurance("KV dtype and skip list read from each server")
 
 
-def _fits(expected: str | None, observed: str | None) -> bool:
+def _fits(expected: str | None, observed: str) -> bool:
+    """Tell whether a server has the dtype that was asked for, under whichever name."""
     # `auto` follows the checkpoint: any answer fits it.
     if not expected or not observed or expected == "auto":
         return True
@@ -191,7 +198,7 @@ def _pairs(view: View) -> Iterator[Check]:
     fewest = min(changes, key=lambda each: each.pairs)
     played = say.plural(fewest.pairs, "block pair")
     pairs = f"{played} and {say.plural(fewest.calls, 'call')} per arm"
-    distinct, calls = _distinct(view)
+    distinct, calls = _turns_and_calls(view)
     if calls > REPEATED * distinct:
         times = f"each played {round(calls / distinct, 1):g} times"
         again = f"only {say.plural(distinct, 'distinct turn')}{_of_trace(view, calls, times)}"
@@ -213,7 +220,7 @@ def _of_trace(view: View, calls: int, times: str) -> str:
     return f" of {turns:,} in the trace, {times}"
 
 
-def _distinct(view: View) -> tuple[int, int]:
+def _turns_and_calls(view: View) -> tuple[int, int]:
     """Return how many turns of the trace the reference was sent, and in how many calls."""
     sent = view.calls(view.reference)
     turns = []
@@ -223,50 +230,55 @@ def _distinct(view: View) -> tuple[int, int]:
     return sum(turns), sum(map(len, sent))
 
 
-def _void(view: View) -> Iterator[Check]:
-    void = 0
+def _invalid_blocks(view: View) -> Iterator[Check]:
+    invalid = 0
     blocks = 0
     for each in view.evidence.health:
         if each.void_blocks is not None and each.blocks:
-            void += each.void_blocks
+            invalid += each.void_blocks
             blocks += each.blocks
     if blocks:
-        text = f"{void} of {say.plural(blocks, 'block')} invalid"
-        yield objection(text, "likely") if void > blocks / 10 else assurance(text)
+        text = f"{invalid} of {say.plural(blocks, 'block')} invalid"
+        yield objection(text, "likely") if invalid > blocks / 10 else assurance(text)
 
 
 def _lag(view: View) -> Iterator[Check]:
     health = view.evidence.health
     lags = present(each.send_lag_p99_ms for each in health)
-    sources = sorted({_STAMPS[each.stamp_source] for each in health if each.stamp_source})
     if not lags:
         return
-    readers = sorted({_READERS[each.read_path] for each in health if each.read_path})
-    how = (
-        "p99",
-        f"by {' and '.join(sources)} timestamps" if sources else "",
-        f"read by {' and '.join(readers)}" if readers else "",
-    )
-    text = f"requests left at most {say.duration(max(lags))} late ({say.join(how)})"
+    sources = {_STAMPS[each.stamp_source] for each in health if each.stamp_source}
+    readers = {_READERS[each.read_path] for each in health if each.read_path}
+    how = {
+        "p99": True,
+        f"by {' and '.join(sorted(sources))} timestamps": sources,
+        f"read by {' and '.join(sorted(readers))}": readers,
+    }
+    text = f"requests left at most {say.duration(max(lags))} late ({say.join_if(how)})"
     is_late = max(lags) > view.policy.max_send_lag_ms
     yield Check(state="bad", text=text) if is_late else assurance(text)
 
 
 def _gates(view: View) -> Iterator[Check]:
     gates = view.decision.gates
-    failed = [gate for gate in gates if gate.status == "fail"]
-    passed = sum(gate.status == "pass" for gate in gates)
-    for name in dict.fromkeys(gate.name for gate in failed):
-        one, *others = (gate for gate in failed if gate.name == name)
-        more = f" (and {say.plural(len(others), 'more time')})" if others else ""
-        where = labels.where(one) or "all arms"
-        message = view.typeset(one.message)
-        # A check that spoils nothing, as a drift that pairs cancel, leaves all as well known.
-        cap: Certainty = "open" if any(each.spoils for each in (one, *others)) else "likely"
-        yield objection(f"failed validity check on {where}: {message}{more}", cap)
+    failed = by_key((gate.name, gate) for gate in gates if gate.status == "fail")
+    for same in failed.values():
+        yield _failed_check(view, same)
     if gates and not failed:
+        passed = sum(gate.status == "pass" for gate in gates)
         text = f"{passed} of {len(gates)} validity checks passed, none failed"
         yield assurance(text) if passed else doubt(text)
+
+
+def _failed_check(view: View, same: Sequence[Gate]) -> Check:
+    """Say once that a validity check failed, where it did so first and how often it did again."""
+    first, *others = same
+    where = labels.where(first) or "all arms"
+    text = f"failed validity check on {where}: {view.typeset(first.message)}"
+    if others:
+        text += f" (and {say.plural(len(others), 'more time')})"
+    # A check that spoils nothing, as a drift that pairs cancel, leaves all as well known.
+    return objection(text, "open" if any(each.spoils for each in same) else "likely")
 
 
 def _budget(view: View) -> Iterator[Check]:

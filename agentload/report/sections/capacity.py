@@ -97,19 +97,20 @@ def _throughput(view: View, arm: str, rate: Rate) -> Series:
     tried = (each for each in view.evidence.capacity if each.arm == arm and each.turns)
     by_load = by_key((point.agents, point) for point in tried)
     per_agent, per_gpu, tips = [], [], []
-    for agents_at_once, points in sorted(by_load.items()):
-        rates = [found for found in map(rate, points) if found]
+    for agents_at_once, draws in sorted(by_load.items()):
+        rates = [found for found in map(rate, draws) if found]
         if not rates:
             continue
-        found = sum(rates) / len(rates)
-        per_agent.append(found / agents_at_once)
-        per_gpu.append(found / gpus)
-        met = sum(each.within_slo for each in points)
-        turns = sum(each.turns for each in points)
-        by_gpu = say.significant(per_gpu[-1], 3)
-        by_agent = say.significant(per_agent[-1], 3)
+        mean = sum(rates) / len(rates)
+        of_agent = mean / agents_at_once
+        of_gpu = mean / gpus
+        per_agent.append(of_agent)
+        per_gpu.append(of_gpu)
+        met = sum(each.within_slo for each in draws)
+        turns = sum(each.turns for each in draws)
         load = f"{labels.arm(arm)}, {agents_at_once} agents, {met} of {turns} turns within the SLO"
-        tips.append(f"{load}: {by_gpu} per GPU, {by_agent} per agent")
+        rates_of_both = f"{say.significant(of_gpu, 3)} per GPU, {say.significant(of_agent, 3)}"
+        tips.append(f"{load}: {rates_of_both} per agent")
     return view.series(arm, "path", per_agent, per_gpu, tips=tips)
 
 
@@ -117,6 +118,11 @@ LEAST_CALLS: Final = 5
 """Of a field: fewer say nothing of their median."""
 DARKEST: Final = 0.2
 """The change of a field that is drawn darkest."""
+Place: TypeAlias = tuple[int, int]
+"""A field of a map, by the octaves of its context and its load."""
+Fields: TypeAlias = dict[Place, Floats]
+Shades: TypeAlias = dict[Place, tuple[str, float, int]]
+"""What is written in each field, how dark it is, and the slot of its colour."""
 
 
 def _heat(view: View) -> Iterator[HeatMap]:
@@ -124,22 +130,16 @@ def _heat(view: View) -> Iterator[HeatMap]:
 
     Changes are on the same turns.
     """
-    ours = {}
-    for name in view.workloads:
-        calls = view.evidence.calls(name, view.reference)
-        if calls is not None:
-            ours[name] = calls
+    ours = view.evidence.calls_of(view.reference)
     if not ours:
         return
     opened = dict(zip(ours, open_calls(list(ours.values())), strict=True))
     for arm in view.arms:
-        pieces = []
-        for name, calls in ours.items():
-            other = view.evidence.calls(name, arm)
-            if other is not None:
-                pieces.append(_points(calls, opened[name], other))
-        if pieces:
-            context, load, values = map(np.concatenate, zip(*pieces, strict=True))
+        others = view.evidence.calls_of(arm)
+        shared = [name for name in ours if name in others]
+        points = [_points(ours[name], opened[name], others[name]) for name in shared]
+        if points:
+            context, load, values = map(np.concatenate, zip(*points, strict=True))
             yield from _map(view, arm, _fields(context, load, values))
 
 
@@ -156,13 +156,13 @@ def _points(ours: Calls, opened: Ints, other: Calls) -> tuple[Ints, Ints, Floats
     return _octave(ours.prompt_tokens[left]), _octave(opened[left]), times
 
 
-def _fields(context: Ints, load: Ints, values: Floats) -> dict[tuple[int, int], Floats]:
+def _fields(context: Ints, load: Ints, values: Floats) -> Fields:
     """Sort values into the fields of a map; those with few calls are left out."""
     known = np.flatnonzero(np.isfinite(values))
     order = known[np.lexsort((load[known], context[known]))]
-    is_last = np.diff(context[order]) | np.diff(load[order])
+    is_last_of_field = np.diff(context[order]) | np.diff(load[order])
     fields = {}
-    for rows in np.split(order, np.flatnonzero(is_last) + 1):
+    for rows in np.split(order, np.flatnonzero(is_last_of_field) + 1):
         if rows.size >= LEAST_CALLS:
             place = (int(context[rows[0]]), int(load[rows[0]]))
             fields[place] = values[rows]
@@ -191,52 +191,61 @@ def open_calls(calls: list[Calls]) -> list[Ints]:
     return counts
 
 
-def _map(view: View, arm: str, fields: dict[tuple[int, int], Floats]) -> Iterator[HeatMap]:
+def _map(view: View, arm: str, fields: Fields) -> Iterator[HeatMap]:
+    """Yield the map of an arm: of the reference its times, of any other arm how these change."""
     if len(fields) < 2:
         return
     contexts = sorted({context for context, _ in fields})
-    loads = sorted({load for _, load in fields})
-    slowest = max(float(np.median(values)) for values in fields.values())
-    name = labels.arm(arm)
-    slot = view.slots[arm]
-    told, what = "Stronger is slower.", "time per output token"
+    loads = sorted({load for _, load in fields}, reverse=True)
+    shades, colours = "Stronger is slower.", _shades_of_times(fields)
+    what = "time per output token"
     if arm != view.reference:
-        told = (
-            f"On the same turns; in the colour of {name} where it is faster, in grey where "
-            "it is slower."
+        shades = (
+            f"On the same turns; in the colour of {labels.arm(arm)} where it is faster, in grey "
+            "where it is slower."
         )
+        colours = _shades_of_changes(fields, view.slots[arm])
         what = f"change of {what} against {view.against}"
     cells = []
-    for (context, load), values in fields.items():
-        if arm == view.reference:
-            middle = float(np.median(values))
-            text = say.duration(middle)
-            shade = middle / slowest if slowest else 0.0
-        else:
-            middle = math.expm1(float(np.mean(values)))
-            text = f"{say.with_sign(100 * middle)}%"
-            shade = min(1.0, abs(middle) / DARKEST)
+    for (context, load), (text, shade, slot) in colours.items():
         lengths = f"{say.tokens(2**context)} to {say.tokens(2 ** (context + 1))} tokens"
-        calls = say.plural(values.size, "call")
+        calls = say.plural(fields[context, load].size, "call")
         cell = Square(
             column=contexts.index(context),
-            row=len(loads) - 1 - loads.index(load),
+            row=loads.index(load),
             value=shade,
             text=text,
             tip=f"{lengths}, {_range(load)} calls at once: {text} ({calls})",
-            slot=slot if middle < 0 else 0,
+            slot=slot,
         )
         cells.append(cell)
     yield HeatMap(
         name=f"load-{labels.slug(arm)}",
-        title=f"{name}: {what}, by context and load",
-        caption=f"{told} Fields with fewer than {LEAST_CALLS} calls are empty.",
+        title=f"{labels.arm(arm)}: {what}, by context and load",
+        caption=f"{shades} Fields with fewer than {LEAST_CALLS} calls are empty.",
         x_label="context, tokens",
         y_label="calls open at once",
         columns=tuple(say.tokens(2**context) for context in contexts),
-        rows=tuple(map(_range, reversed(loads))),
+        rows=tuple(map(_range, loads)),
         cells=tuple(cells),
     )
+
+
+def _shades_of_times(fields: Fields) -> Shades:
+    """Shade each field by its median, the slowest darkest."""
+    medians = {place: float(np.median(values)) for place, values in fields.items()}
+    slowest = max(medians.values()) or 1.0
+    return {place: (say.duration(ms), ms / slowest, 0) for place, ms in medians.items()}
+
+
+def _shades_of_changes(fields: Fields, slot: int) -> Shades:
+    """Shade each field by its mean change, in the colour of *slot* where that is faster."""
+    shades = {}
+    for place, values in fields.items():
+        change = math.expm1(float(np.mean(values)))
+        shade = min(1.0, abs(change) / DARKEST)
+        shades[place] = (f"{say.with_sign(100 * change)}%", shade, slot if change < 0 else 0)
+    return shades
 
 
 def _range(octave: int) -> str:

@@ -16,11 +16,13 @@ from agentload.report.sections.answers import published_loss
 from agentload.report.sections.view import View
 
 FAR: Final = 2
-"""Margins from which on few pairs, one start or a missing control no longer matter: they may add
-or hide about one.
+"""An effect of this many margins is certain in spite of few pairs, one start or a missing control:
+these may add or hide about one margin.
 """
 SPARE: Final = 0.5
-"""Share of the accepted loss that the worst plausible one has to leave for a certain effect."""
+"""An effect is certain only if the worst plausible loss of accuracy leaves this share of the
+accepted loss.
+"""
 REASONS: Final = 2
 """As many as are given for a lack of certainty: the gravest."""
 _LEVELS: Final[tuple[Certainty, ...]] = ("open", "likely")
@@ -33,7 +35,7 @@ _SOURCES: Final[dict[Kind, str]] = {
 
 def confidence(view: View, checks: Sequence[Check], likeness: Sequence[Likeness]) -> Confidence:
     """Say how sure the decision is, in both respects."""
-    verdict = view.verdict(view.focus, None)
+    verdict = view.focus_verdict
     reasons = [each.text for level in _LEVELS for each in checks if each.caps == level]
     basis, carries = _carries(view, likeness)
     return Confidence(
@@ -52,24 +54,31 @@ def _effect(view: View, verdict: ArmVerdict | None, checks: Sequence[Check]) -> 
         return "open"
     if published_loss(view, verdict) is not None:
         return "likely"
-    spare = spare_points(verdict)
-    accepted = verdict.safe.margin
-    if spare is not None and accepted is not None and spare < SPARE * 100 * accepted:
+    spare = _spare_points(verdict)
+    if spare is not None and spare < SPARE * 100 * (verdict.safe.margin or 0.0):
         return "likely"
     leg = _deciding(verdict)
-    nearest = None if leg.estimate is None else surely(leg.estimate)
-    if nearest is not None and leg.margin is not None and leg.state in ("yes", "no"):
-        return "certain" if abs(nearest) >= FAR * leg.margin else "likely"
-    return "likely" if "likely" in caps else "certain"
+    nearest = _nearest_if_settled(leg)
+    if nearest is None:
+        return "likely" if "likely" in caps else "certain"
+    return "certain" if abs(nearest) >= FAR * (leg.margin or 0.0) else "likely"
 
 
 def _deciding(verdict: ArmVerdict) -> Leg:
+    """Return the criterion that decides: accuracy where that is lost, else speed."""
     if verdict.safe.state == "no":
         return verdict.safe
     return verdict.pays
 
 
-def spare_points(verdict: ArmVerdict) -> float | None:
+def _nearest_if_settled(leg: Leg) -> float | None:
+    """Return how large an effect is at the least; None where the criterion is not settled."""
+    if leg.margin is None or leg.state not in ("yes", "no"):
+        return None
+    return surely(leg.estimate)
+
+
+def _spare_points(verdict: ArmVerdict) -> float | None:
     """Return by how many points accuracy holds where an arm is used, as the figures are printed."""
     leg = verdict.safe
     if verdict.verdict != "use" or leg.estimate is None or leg.margin is None:
@@ -80,8 +89,10 @@ def spare_points(verdict: ArmVerdict) -> float | None:
     return 100 * leg.margin + round(100 * worst, 1)
 
 
-def surely(change: Estimate) -> float | None:
+def surely(change: Estimate | None) -> float | None:
     """Return the end of an interval that is next to zero; None where its sign is open."""
+    if change is None:
+        return None
     if change.is_above(0.0):
         return change.low
     return change.high if change.is_below(0.0) else None
@@ -99,19 +110,24 @@ def _because(view: View, verdict: ArmVerdict) -> str:
         return ""
     if leg.name == "safe":
         return f"accuracy {labels.leg(leg)}; {say.number(100 * margin)} pp are accepted"
-    nearest = surely(found)
+    least = f"{say.shorten(100 * margin)}%"
     if leg.state == "equal":
-        return f"the whole interval is within ±{say.shorten(100 * margin)}%"
-    counts = f"a change counts from {say.shorten(100 * margin)}%"
-    what = measure(found)
-    if nearest is None or leg.state not in ("yes", "no"):
-        return f"{what} {say.change(found)}; {counts}"
-    told = f"{what} {say.relative(nearest)} at the least; {counts}"
-    spare = spare_points(verdict)
+        return f"the whole interval is within ±{least}"
+    change = say.change(found)
+    nearest = _nearest_if_settled(leg)
+    if nearest is not None:
+        change = f"{say.relative(nearest)} at the least"
+    spare = "" if nearest is None else _spare_accuracy(verdict)
+    return f"{measure(found)} {change}; a change counts from {least}{spare}"
+
+
+def _spare_accuracy(verdict: ArmVerdict) -> str:
+    """Say by how much accuracy holds where an arm is used."""
+    spare = _spare_points(verdict)
     if spare is None:
-        return told
-    by = f"{say.number(spare, 1)} pp" if round(spare, 1) > 0 else "less than 0.1 pp"
-    return f"{told}; accuracy holds by {by}"
+        return ""
+    points = f"{say.number(spare, 1)} pp" if round(spare, 1) > 0 else "less than 0.1 pp"
+    return f"; accuracy holds by {points}"
 
 
 def _waits_for_answers(verdict: ArmVerdict) -> bool:
@@ -134,18 +150,20 @@ def _open_answers(safe: Leg) -> str:
 def _carries(view: View, likeness: Sequence[Likeness]) -> tuple[Basis, str]:
     """Say how far the figures hold for the reader's servers."""
     kind = view.decision.kind
+    source = _SOURCES[kind]
     if kind != "measured":
         priors = [labels.arm(arm) for arm in view.others if arm in view.facts.unmeasured]
         if priors:
-            source = f"simulated from a prior: nobody has measured {say.enumeration(priors)}"
-            return kind, f"not measured ({source})"
-        return kind, _SOURCES[kind]
+            names = say.enumeration(priors)
+            source = f"not measured (simulated from a prior: nobody has measured {names})"
+        return kind, source
     unlike = view.unlike
     if "on a CPU" in unlike:
         return "another machine", f"not measured (measured {' '.join(unlike)})"
-    alike = sum(each.verdict == "alike" for each in likeness)
+    if unlike:
+        source = "speed measured, accuracy not (random weights)"
     load = "how like production the load is was not checked"
     if likeness:
+        alike = sum(each.verdict == "alike" for each in likeness)
         load = f"{alike} of {len(likeness)} figures of the load are like production's"
-    measured = "speed measured, accuracy not (random weights)" if unlike else _SOURCES[kind]
-    return kind, f"{measured}; {load}"
+    return kind, f"{source}; {load}"

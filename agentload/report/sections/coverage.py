@@ -47,19 +47,21 @@ def line(view: View) -> str:
         return ""
     if whole.timed_to is None:
         return f"none of your {say.plural(whole.calls, 'call')}: none was timed"
-    is_all = whole.call_share == 1
-    tokens = "" if is_all else f" and {_share(whole.token_share)} of their tokens"
+    covered = f"{_share(whole.call_share)} of your calls"
+    if whole.call_share != 1:
+        covered += f" and {_share(whole.token_share)} of their tokens"
+    parts = [f"{covered}, contexts {_reach(view, whole)}"]
     study = view.facts.study
-    cut = study.load.max_context_tokens if isinstance(study, Replay) else None
+    if isinstance(study, Replay) and study.load.max_context_tokens is not None:
+        end = words.length(study.load.max_context_tokens)
+        parts.append(f"sessions end before {end} (--max-context)")
     missed = present(each.workload for each in view.decision.coverage if not each.played)
-    known = f"measured by the first {say.plural(whole.calls, 'call')} of a longer trace"
-    parts = (
-        f"{_share(whole.call_share)} of your calls{tokens}, contexts {_reach(view, whole)}",
-        "" if cut is None else f"sessions end before {words.length(cut)} (--max-context)",
-        f"{say.enumeration(missed)} not played" if missed else "",
-        "" if whole.is_whole else known,
-    )
-    return say.join(parts, "; ")
+    if missed:
+        parts.append(f"{say.enumeration(missed)} not played")
+    if not whole.is_whole:
+        calls = say.plural(whole.calls, "call")
+        parts.append(f"measured by the first {calls} of a longer trace")
+    return "; ".join(parts)
 
 
 def _reach(view: View, whole: Coverage) -> str:
@@ -71,8 +73,10 @@ def _reach(view: View, whole: Coverage) -> str:
 
 def _upto(covered: Coverage) -> str:
     assert covered.timed_to is not None
-    of = "" if covered.call_share == 1 else f" of {words.length(covered.longest)}"
-    return f"to {words.length(covered.timed_to)}{of}"
+    end = f"to {words.length(covered.timed_to)}"
+    if covered.call_share == 1:
+        return end
+    return f"{end} of {words.length(covered.longest)}"
 
 
 def load(view: View) -> str:
@@ -85,15 +89,16 @@ def load(view: View) -> str:
         return ""
     parts = [f"block pairs have {_at_once(played)}, {_waiting(played)}{_calls(view)}"]
     overfull = {arm for each in view.decision.changes for arm in each.overfull}
-    arms = say.enumeration([labels.arm(arm) for arm in view.arms if arm in overfull])
-    held = "" if played.held_tokens is None else f" ({say.tokens(played.held_tokens)} tokens)"
-    if arms:
-        pool = f"the KV pool of {arms} does not hold their contexts{held}"
-        parts.append(f"{pool}, so changes are bounds")
+    if overfull:
+        arms = say.enumeration([labels.arm(arm) for arm in view.arms if arm in overfull])
+        contexts = "their contexts"
+        if played.held_tokens is not None:
+            contexts += f" ({say.tokens(played.held_tokens)} tokens)"
+        parts.append(f"the KV pool of {arms} does not hold {contexts}, so changes are bounds")
     if view.has_agents_per_gpu and played.cuts_waits:
         parts.append("agents per GPU are of users who wait as in your trace")
     parts += dict.fromkeys(_on_twins(view, each) for each in view.decision.twin_changes)
-    return say.join(parts, "; ")
+    return "; ".join(parts)
 
 
 def _load_of_whole_sessions(view: View) -> PairLoad | None:
@@ -117,16 +122,16 @@ def _on_twins(view: View, each: TwinChange) -> str:
     """Name the load that twins were played under: the user's peak, or the pairs' for hours."""
     if not each.is_own:
         return f"{say.plural(each.agents, 'session')} for hours (twins)"
-    told = f"turn latency at your peak is of {say.plural(each.agents, 'agent')} a replica"
+    load = f"turn latency at your peak is of {say.plural(each.agents, 'agent')} a replica"
     deployed = view.evidence.deployment
     carried = view.capacity(view.reference)
     if deployed.peak_agents is None or carried is None or carried.replicas_at_peak is None:
-        return f"{told} (twins)"
+        return f"{load} (twins)"
     # Twins size the replicas before trials do.
     busy = carried.replicas_at_peak - deployed.spare_replicas
-    measured = math.ceil(deployed.peak_agents / max(1, busy))
-    of_trials = "" if measured == each.agents else f", where trials say {measured}"
-    return f"{told}, by {view.against}'s twin{of_trials}"
+    by_trials = math.ceil(deployed.peak_agents / max(1, busy))
+    load += f", by {view.against}'s twin"
+    return load if by_trials == each.agents else f"{load}, where trials say {by_trials}"
 
 
 def _at_once(played: PairLoad) -> str:

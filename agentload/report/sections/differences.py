@@ -116,6 +116,11 @@ def _reach(spans: Iterable[LaneSpan], margin: float) -> tuple[float, float]:
         far = MOST_SHOWN * float(np.median(np.abs(ends)))
         low = min(low, max(min(ends), -far))
         high = max(high, min(max(ends), far))
+    return _with_edges(low, high)
+
+
+def _with_edges(low: float, high: float) -> tuple[float, float]:
+    """Return the ends of an axis that leaves some room beyond these ends."""
     edge = EDGE * (high - low)
     return low - edge, high + edge
 
@@ -126,19 +131,18 @@ def _caption(view: View, spans: Sequence[LaneSpan], low: float, high: float) -> 
     most = f"±{say.shorten(INDIFFERENT * margin)}%"
     has_noise = any(span.look == "noise" for span in spans)
     leaves = any(span.low < low or span.high > high for span in spans)
-    noise = "The grey bar is by how much two identical servers may differ."
-    beyond = "Intervals that reach the edge extend beyond it."
-    parts = (
-        f"Left of 0 is faster than {view.against}.",
-        f"In the inner band ({least}) a difference is too small to matter.",
-        f"With “no difference” the interval ends in the outer band ({most}).",
-        noise if has_noise else "",
-        beyond if leaves else "",
-    )
-    return say.join(parts, " ")
+    parts = {
+        f"Left of 0 is faster than {view.against}.": True,
+        f"In the inner band ({least}) a difference is too small to matter.": True,
+        f"With “no difference” the interval ends in the outer band ({most}).": True,
+        "The grey bar is by how much two identical servers may differ.": has_noise,
+        "Intervals that reach the edge extend beyond it.": leaves,
+    }
+    return say.join_if(parts, " ")
 
 
 def _spans(view: View, lane: int, changes: Iterable[Change | None]) -> Iterator[LaneSpan]:
+    """Yield the noise of a metric, and over it the interval of each arm that was compared."""
     known = present(changes)
     floors = present(each.floor for each in known)
     if floors:
@@ -171,9 +175,7 @@ def looks(view: View) -> Lanes:
     ends = [INDIFFERENT * margin, -INDIFFERENT * margin]
     for each in known:
         ends += [100 * end for end in (each.low, each.high) if math.isfinite(end)]
-    edge = EDGE * (max(ends) - min(ends))
-    low = min(ends) - edge
-    high = max(ends) + edge
+    low, high = _with_edges(min(ends), max(ends))
     later = " Once agents per GPU are measured, intervals are wider: either may decide."
     spans = (
         LaneSpan(

@@ -1,6 +1,7 @@
 """Say how many GPUs an arm saves at the peak, and what they cost a month."""
 
 import math
+import operator
 from dataclasses import replace
 from typing import Final
 
@@ -18,16 +19,15 @@ HOURS_A_MONTH: Final = 730  # a twelfth of a year
 
 def saving(view: View) -> Answer:
     """Say how many GPUs the arm saves that the report speaks for, and what that is worth."""
-    arm = view.focus
     reference = view.capacity(view.reference)
-    own = view.capacity(arm)
-    fewer = _fewer(view, arm)
+    own = view.capacity(view.focus)
+    fewer = _fewer(view, view.focus)
     word = "not known"
     tone: Tone = "muted"
     if fewer is None or reference is None or own is None:
         because = view.typeset(_lacking(view, own, reference))
     else:
-        because = f"{_due(view, reference, own)}{_money(view, arm, fewer)}"
+        because = f"{_due(view, reference, own)}{_money(view, view.focus, fewer)}"
         if not _is_unknown(fewer):
             word = count(fewer)
             tone = _tone(fewer)
@@ -44,20 +44,18 @@ def fewer_at_peak(view: View, arm: str) -> Cell:
     if not any((fewer.value, fewer.low, fewer.high)):
         return Cell(text="as many")
     if fewer.value < 0:
-        low = None if fewer.high is None else -fewer.high
-        high = None if fewer.low is None else -fewer.low
+        high, low = say.where_known((fewer.low, fewer.high), operator.neg)
         more = replace(fewer, value=-fewer.value, low=low, high=high)
         return Cell(text=f"{count(more)} more", tone=_tone(fewer))
     return Cell(text=f"{count(fewer)} fewer", tone=_tone(fewer))
 
 
 def _fewer(view: View, arm: str) -> Estimate | None:
-    reference = view.capacity(view.reference)
-    own = view.capacity(arm)
-    if _are_lower_bounds(reference, own):
+    """Return how many GPUs fewer than the reference an arm needs; None where that is unknown."""
+    sides = (view.capacity(view.reference), view.capacity(arm))
+    if _are_lower_bounds(*sides):
         return None
-    needed = [None if each is None else each.gpus_at_peak for each in (reference, own)]
-    return fewer_gpus(*needed)
+    return fewer_gpus(*say.where_known(sides, lambda each: each.gpus_at_peak))
 
 
 def _is_unknown(fewer: Estimate) -> bool:
@@ -76,7 +74,7 @@ def _are_lower_bounds(*sides: Capacity | None) -> bool:
 
     Its agents per GPU have no upper end then, so each arm may need one GPU alone.
     """
-    found = [None if each is None else each.agents_per_gpu for each in sides]
+    found = say.where_known(sides, lambda each: each.agents_per_gpu)
     return all(each is not None and each.high is None and each.value > 0 for each in found)
 
 
@@ -98,24 +96,22 @@ def agents(view: View, capacity: Capacity) -> str | None:
     found = capacity.agents_per_gpu
     if found is None:
         return None
-    mine = (capacity.arm, capacity.workload)
-    tried = [each.agents for each in view.evidence.capacity if (each.arm, each.workload) == mine]
+    own = (capacity.arm, capacity.workload)
+    tried = [each.agents for each in view.evidence.capacity if (each.arm, each.workload) == own]
     if not found.value:
         return f"fewer than {min(tried)}" if tried else "none"
     if found.high is None:
-        upto = f", up to {max(tried)} agents" if tried else ""
-        most = f"met at every load tried{upto}"
+        met = "met at every load tried"
+        if tried:
+            met += f", up to {max(tried)} agents"
         least = found.low or 0.0
-        if least >= 1:
-            return f"≥ {_whole(least)} ({most})"
-        return most
-    if found.value < 1:
-        return say.spread(found, say.number)
-    return say.spread(found, lambda value, places: say.whole(math.floor(value + 1e-9), places))
+        return met if least < 1 else f"≥ {_whole_agents(least)} ({met})"
+    return say.spread(found, say.number if found.value < 1 else _whole_agents)
 
 
-def _whole(agents: float) -> str:
-    return say.number(math.floor(agents + 1e-9))
+def _whole_agents(count: float, decimals: int = 0) -> str:
+    """Print agents that a GPU carries: a part of one is none."""
+    return say.whole(math.floor(count + 1e-9), decimals)
 
 
 def count(gpus: Estimate) -> str:
@@ -146,14 +142,16 @@ def _money(view: View, arm: str, fewer: Estimate) -> str:
     if price is None or is_open or not is_certain:
         return ""
     month = price * HOURS_A_MONTH
-    ends = sorted(abs(end) * month for end in (fewer.low, fewer.high) if end is not None)
+    ends = sorted(abs(end) * month for end in present((fewer.low, fewer.high)))
     usd = " to ".join(dict.fromkeys(map(say.number, ends)))
-    least = "at least " if len(ends) < 2 else ""
+    if len(ends) == 1:
+        usd = f"at least {usd}"
     side = "less" if fewer.value > 0 else "more"
-    return f"; {least}{usd} USD a month {side} at {price:g} USD a GPU-hour"
+    return f"; {usd} USD a month {side} at {price:g} USD a GPU-hour"
 
 
 def _due(view: View, reference: Capacity, own: Capacity) -> str:
+    """Say how many replicas both arms need, and from how many agents on they need one more."""
     replicas = say.plural(own.replicas_at_peak or 0, "replica")
     need = f"{labels.arm(own.arm)} needs {replicas}{at_peak(view)}"
     need += f", {labels.arm(reference.arm)} {reference.replicas_at_peak}"

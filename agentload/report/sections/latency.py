@@ -143,6 +143,7 @@ def latency(view: View) -> Group | None:
 
 
 def _itl(view: View) -> Plot:
+    """Draw the calls of every arm, without the few that would press all others together."""
     clouds = {
         arm: _points(
             view,
@@ -163,16 +164,16 @@ def _itl(view: View) -> Plot:
     bands = tuple(_band(view))
     apart = f"Within the band {labels.arm(view.focus)} and {view.against} cannot be distinguished."
     are = "is" if above == 1 else "are"
-    caption = (
-        "Each mark is a call.",
-        "Lines are fits." if fits else "",
-        apart if bands else "",
-        f"{say.plural(above, 'slower call')} {are} off the chart." if above else "",
-    )
+    caption = {
+        "Each mark is a call.": True,
+        "Lines are fits.": fits,
+        apart: bands,
+        f"{say.plural(above, 'slower call')} {are} off the chart.": above,
+    }
     return Plot(
         name="itl",
         title="Time per output token against KV tokens of the batch",
-        caption=say.join(caption, " "),
+        caption=say.join_if(caption, " "),
         x=ChartAxis(label="KV tokens of the whole batch", quantity="tokens", low=0.0),
         y=ChartAxis(label="ms per token", quantity="ms"),
         series=(*marks, *fits),

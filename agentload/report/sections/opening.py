@@ -33,13 +33,14 @@ _UNLIKE: Final = {
     "with random weights": ("accuracy", "a trained model"),
 }
 """Which figures of such a run carry over to no server in use, and to which servers."""
-_SINCE: Final[dict[Word, str]] = {
+_COMPARED: Final[dict[Word, str]] = {
     "use": "faster",
     "avoid": "slower",
     "no difference": "no change beyond {}",
     "calibrate": "undecided",
     "test further": "undecided",
 }
+"""What the later of two runs is; {} is the change from which on a difference counts."""
 _ENGINES: Final = {"vllm": "vLLM", "sglang": "SGLang"}
 
 
@@ -48,11 +49,10 @@ def banner(view: View) -> str:
     unlike = view.unlike
     if view.decision.kind != "measured" or not unlike:
         return BANNERS[view.decision.kind]
-    figures = " or ".join(_UNLIKE[each][0] for each in unlike)
-    servers = " or ".join(_UNLIKE[each][1] for each in unlike)
+    figures, servers = zip(*(_UNLIKE[each] for each in unlike), strict=True)
     return (
         f"Measured {' '.join(unlike)}. This shows the method on real servers; no "
-        f"{figures} here carries over to {servers}."
+        f"{' or '.join(figures)} here carries over to {' or '.join(servers)}."
     )
 
 
@@ -118,13 +118,13 @@ def _layers(view: View) -> str:
 def identity(view: View) -> str:
     """Say what the reference's server was, how each other one differed, and if any changed."""
     reference = _server(view, view.reference)
-    said = [f"{view.against}: {say.join((_engine(view), *reference.values()))}"]
+    servers = [f"{view.against}: {say.join((_engine(view), *reference.values()))}"]
     for arm in view.others:
         own = _server(view, arm)
-        apart = [own[part] or f"no {part}" for part in own if own[part] != reference[part]]
+        different = [own[part] or f"no {part}" for part in own if own[part] != reference[part]]
         same = f"{labels.arm(arm)}: the same"
-        said.append(f"{same} with {', '.join(apart)}" if apart else same)
-    return f"{'; '.join(said)}. {_changes_during_run(view)}."
+        servers.append(say.join((same, ", ".join(different)), " with "))
+    return f"{'; '.join(servers)}. {_changes_during_run(view)}."
 
 
 def _server(view: View, name: str) -> dict[str, str]:
@@ -153,9 +153,9 @@ def _changes_during_run(view: View) -> str:
     """Say whether a server changed during the run, and where that could not be seen."""
     if view.decision.kind == "simulated":
         return "Simulated, so none could change"
-    read = {each.arm: each.steady for each in view.facts.made.servers}
-    changed = [labels.arm(arm) for arm in view.arms if read.get(arm) is False]
-    unseen = [labels.arm(arm) for arm in view.arms if read.get(arm) is None]
+    steady = {each.arm: each.steady for each in view.facts.made.servers}
+    changed = [labels.arm(arm) for arm in view.arms if steady.get(arm) is False]
+    unseen = [labels.arm(arm) for arm in view.arms if steady.get(arm) is None]
     said = []
     if changed:
         said.append(f"{say.enumeration(changed)} changed during the run")
@@ -174,13 +174,15 @@ def headline(view: View) -> tuple[str, Tone]:
     choice = view.decision.choice
     if not view.compares_runs:
         return view.typeset(choice.headline), labels.VERDICT_TONES[choice.verdict]
+    margin = view.policy.min_change
+    verdict = view.focus_verdict
+    if verdict is not None and verdict.pays.margin is not None:
+        margin = verdict.pays.margin
+    said = _COMPARED[choice.verdict].format(say.percent(margin))
     change = view.change("turn_ms", view.focus, None)
-    verdict = view.verdict(view.focus, None)
-    margin = None if verdict is None else verdict.pays.margin
-    beyond = say.percent(view.policy.min_change if margin is None else margin)
-    told = "" if change is None else f": turn latency {say.change(change.relative)}"
-    tone: Tone = "bad" if choice.verdict == "avoid" else "plain"
-    return f"{_SINCE[choice.verdict].format(beyond)}{told}", tone
+    if change is not None:
+        said += f": turn latency {say.change(change.relative)}"
+    return said, "bad" if choice.verdict == "avoid" else "plain"
 
 
 def why(view: View) -> str:
@@ -190,7 +192,7 @@ def why(view: View) -> str:
         return (
             f"The same plan was played in {before} and in {after}, turn by turn on the same bytes."
         )
-    verdict = view.verdict(view.focus, None)
+    verdict = view.focus_verdict
     if verdict is None:
         return "Only one arm was measured, so there is nothing to compare."
     return reason_in_words(view, verdict)
@@ -201,23 +203,26 @@ def gaps(view: View) -> str:
 
     Empty where nothing is missing.
     """
-    decision = view.decision
     saved = saving(view)
-    seen = {gate.name for gate in decision.gates if gate.status != "not observed"}
-    blind = sorted(
-        {gate.name.replace("_", " ") for gate in decision.gates if gate.name not in seen}
-    )
-    is_timed = any(change.metric == "turn_ms" for change in decision.changes)
-    is_saving_known = saved.tone != "muted" or view.compares_runs
-    parts = (
-        "" if is_timed else "turn latency",
-        "" if view.has_agents_per_gpu else "agents per GPU",
-        "" if is_saving_known else f"GPUs saved ({saved.because})",
-        "" if view.evidence.accuracy else "accuracy",
-        "" if view.facts.production is not None else "likeness to production (report --against)",
-        f"validity checks that lacked data: {', '.join(blind)}" if blind else "",
-    )
-    return say.join(parts, "; ")
+    is_timed = any(change.metric == "turn_ms" for change in view.decision.changes)
+    blind = _checks_without_data(view)
+    missing = {
+        "turn latency": not is_timed,
+        "agents per GPU": not view.has_agents_per_gpu,
+        f"GPUs saved ({saved.because})": saved.tone == "muted" and not view.compares_runs,
+        "accuracy": not view.evidence.accuracy,
+        "likeness to production (report --against)": view.facts.production is None,
+        f"validity checks that lacked data: {', '.join(blind)}": blind,
+    }
+    return say.join_if(missing, "; ")
+
+
+def _checks_without_data(view: View) -> list[str]:
+    """Name the validity checks that could look at nothing, on no arm."""
+    gates = view.decision.gates
+    seen = {gate.name for gate in gates if gate.status != "not observed"}
+    blind = {gate.name for gate in gates} - seen
+    return sorted(name.replace("_", " ") for name in blind)
 
 
 def flips(view: View) -> str:
@@ -232,7 +237,7 @@ def answers(view: View) -> tuple[Answer, ...]:
 
     Of two runs, only whether the later one is faster.
     """
-    verdict = view.verdict(view.focus, None)
+    verdict = view.focus_verdict
     if verdict is None:
         return (saving(view),)
     speed = _leg(view, "Faster or cheaper?", verdict.pays)
@@ -299,41 +304,34 @@ def _items(view: View, word: Word) -> tuple[str, ...]:
 
 def _of_arm(view: View, arm: str, word: Word) -> tuple[str, ...]:
     """Name what of an arm has this verdict: its classes, or the whole server."""
-    found = [view.verdict(arm, name) for name in view.workloads]
-    classes = [each for each in found if each is not None and each.verdict == word]
+    known = present(view.verdict(arm, name) for name in view.workloads)
+    classes = [each for each in known if each.verdict == word]
     server = view.verdict(arm, None)
     if server is not None and server.verdict != word:
         server = None
-    if word not in ("calibrate", "test further"):
-        return _settled_classes(
-            arm, classes, is_of_server=server is not None and not view.workloads
-        )
-    # One line for the server is enough where every class has this verdict, or no class has.
-    if server is not None and len(classes) in (0, len(view.workloads)):
-        needed = need(view.decision, server, is_whole=True)
-        return (f"{labels.arm(arm)}, the whole server{needed}",)
-    if word == "calibrate":
-        return _settled_classes(arm, classes, is_of_server=False)
-    return tuple(
-        f"{each.workload} ({labels.arm(arm)}{need(view.decision, each, is_whole=True)})"
-        for each in classes
-    )
-
-
-def _settled_classes(
-    arm: str, classes: Sequence[ArmVerdict], *, is_of_server: bool
-) -> tuple[str, ...]:
-    """Name classes for which nothing more is needed, in one line."""
+    name = labels.arm(arm)
+    if word in ("calibrate", "test further"):
+        # One line for the server is enough where every class has this verdict, or no class has.
+        if server is not None and len(classes) in (0, len(view.workloads)):
+            return (f"{name}, the whole server{_missing(view, server)}",)
+        if word == "test further":
+            return tuple(f"{each.workload} ({name}{_missing(view, each)})" for each in classes)
     if classes:
         named = (f"{each.workload}{labels.up_to(each.holds_to)}" for each in classes)
-        return (f"{', '.join(named)} ({labels.arm(arm)})",)
-    if not is_of_server:
-        return ()
-    return (f"the whole server ({labels.arm(arm)})",)
+        return (f"{', '.join(named)} ({name})",)
+    if server is not None and not view.workloads:
+        return (f"the whole server ({name})",)
+    return ()
+
+
+def _missing(view: View, verdict: ArmVerdict) -> str:
+    """Say in full what a verdict still takes."""
+    return need(view.decision, verdict, is_whole=True)
 
 
 def _beyond(view: View) -> tuple[str, ...]:
-    verdict = view.verdict(view.focus, None)
+    """Name the contexts for which the arm in focus was not tested, if calls have any."""
+    verdict = view.focus_verdict
     if verdict is None or not verdict.untested_share:
         return ()
     asked = [each.context_tokens for each in view.evidence.accuracy if each.arm == view.focus]

@@ -16,9 +16,7 @@ from agentload.report.parts import Block, Group, Timeline, Turn, group
 from agentload.report.sections.view import View
 
 GAP: Final = 3.0
-"""Times the usual distance of two samples from which the line between them is broken: nobody
-knows what was between.
-"""
+"""The line is broken between samples that are this many times as far apart as usual."""
 BLOCKS: Final = 240
 """As many blocks as a chart can show apart; of more, these are spread evenly."""
 
@@ -29,26 +27,31 @@ def timeline(view: View) -> Group | None:
 
 
 def _run(view: View) -> Lanes:
-    lane = {arm: index for index, arm in enumerate(view.arms)}
-    blocks = [each for each in view.facts.blocks if each.arm in lane]
-    lines = [each for each in view.facts.timelines if each.arm in lane]
-    if not any(map(_fills, lines)):
-        lines = []  # a line along the floor says nothing
+    """Draw the blocks of every arm, and its KV pool where the pool of some arm filled up."""
+    lanes = {arm: index for index, arm in enumerate(view.arms)}
     slots = view.slots
+    blocks = [each for each in view.facts.blocks if each.arm in lanes]
+    pools = [each for each in view.facts.timelines if each.arm in lanes]
+    title = "Blocks and KV pool over time"
+    height = 44.0
+    if not any(map(_fills, pools)):
+        pools = []  # a line along the floor says nothing
+        title = "Blocks over time"
+        height = 24.0
     preempted: list[LaneSpan] = []
-    for each in lines:
-        preempted += _preemption_marks(each, lane[each.arm], slots[each.arm])
+    for pool in pools:
+        preempted += _preemption_marks(pool, lanes[pool.arm], slots[pool.arm])
     shown = every(blocks, BLOCKS)
-    played = [_block(block, lane[block.arm], slots[block.arm]) for block in shown]
+    played = [_block(block, lanes[block.arm], slots[block.arm]) for block in shown]
     return Lanes(
         name="timeline",
-        title="Blocks and KV pool over time" if lines else "Blocks over time",
-        caption=_caption(blocks, lines, preempted),
+        title=title,
+        caption=_caption(blocks, pools, preempted),
         x=ChartAxis(label="seconds since the run's start", quantity="seconds", low=0.0),
         lanes=view.columns,
         spans=(*played, *preempted),
-        traces=tuple(_usage(each, lane[each.arm]) for each in lines),
-        height=44.0 if lines else 24.0,
+        traces=tuple(_usage(pool, lanes[pool.arm]) for pool in pools),
+        height=height,
     )
 
 
@@ -59,20 +62,21 @@ def _fills(each: Timeline) -> bool:
 
 
 def _caption(
-    blocks: Sequence[Block], lines: Sequence[Timeline], preempted: Sequence[LaneSpan]
+    blocks: Sequence[Block], pools: Sequence[Timeline], preempted: Sequence[LaneSpan]
 ) -> str:
+    """Say what is drawn of blocks, pools and preemptions."""
     invalid = sum(each.invalid is not None for each in blocks)
-    pool = (
+    line = (
         "The line is the KV pool in use, from empty (foot of a lane) to full (top); it is "
         "broken where no sample was taken."
     )
-    parts = (
-        "Boxes are blocks." if blocks else "",
-        f"{say.plural(invalid, 'block')} left out (hatched)." if invalid else "",
-        pool if lines else "",
-        "Ticks are preemptions." if preempted else "",
-    )
-    return say.join(parts, " ")
+    parts = {
+        "Boxes are blocks.": blocks,
+        f"{say.plural(invalid, 'block')} left out (hatched).": invalid,
+        line: pools,
+        "Ticks are preemptions.": preempted,
+    }
+    return say.join_if(parts, " ")
 
 
 def _block(each: Block, lane: int, slot: int) -> LaneSpan:
@@ -143,6 +147,7 @@ def _session(view: View) -> Lanes:
 
 
 def _phases(before: Turn | None, each: Turn, lane: int, slot: int) -> Iterator[LaneSpan]:
+    """Yield the phases of a turn that took any time, from the end of the turn *before* on."""
     first = each.done_s if each.first_s is None else each.first_s
     read = ""
     if each.prompt_tokens is not None:

@@ -37,7 +37,9 @@ class View(Record):
         """
         choice = self.decision.choice
         names = self.others or (self.reference,)
-        return next((name for name in (choice.arm, choice.runner_up) if name in names), names[0])
+        if choice.arm in names:
+            return choice.arm
+        return choice.runner_up if choice.runner_up in names else names[0]
 
     @property
     def reference(self) -> str:
@@ -131,17 +133,22 @@ class View(Record):
     def unlike(self) -> tuple[str, ...]:
         """Say on what the run was measured that carries over to no server in use."""
         evidence = self.evidence
-        is_dummy = any("dummy" in arm.flags for arm in evidence.arms)
-        is_random = is_dummy or "random" in evidence.model.name.lower()
-        is_cpu = evidence.deployment.gpu.name.upper().startswith("CPU")
-        found = ("on a CPU" if is_cpu else "", "with random weights" if is_random else "")
-        return tuple(filter(None, found))
+        found = []
+        if evidence.deployment.gpu.name.upper().startswith("CPU"):
+            found.append("on a CPU")
+        has_dummy_weights = any("dummy" in arm.flags for arm in evidence.arms)
+        if has_dummy_weights or "random" in evidence.model.name.lower():
+            found.append("with random weights")
+        return tuple(found)
 
     @property
     def played(self) -> int:
         """Count the block pairs that the figures rest on."""
-        observed = present(each.calls for each in self.evidence.observations)
-        return len({pair for calls in observed for pair in np.unique(calls.pair).tolist()})
+        pairs: set[int] = set()
+        for each in self.evidence.observations:
+            if each.calls is not None:
+                pairs.update(np.unique(each.calls.pair).tolist())
+        return len(pairs)
 
     def calls(self, arm: str) -> list[Calls]:
         """List the calls that were observed on an arm, class by class."""
@@ -158,8 +165,16 @@ class View(Record):
         verdicts = self.decision.server if workload is None else self.decision.classes
         return first(verdicts, arm=arm, workload=workload)
 
+    @property
+    def focus_verdict(self) -> ArmVerdict | None:
+        """Return the verdict on the arm that the report speaks for; None for the reference."""
+        return self.verdict(self.focus, None)
+
     def has_valid_timings(self, arm: str, workload: str | None) -> bool:
-        """Tell whether no check invalidates how an arm's timings compare."""
+        """Tell whether no check invalidates how an arm's timings compare.
+
+        Where one does, its speed counts as untested although changes were computed.
+        """
         found = self.verdict(arm, workload)
         is_compared = any(change.arm == arm for change in self.decision.changes)
         return found is None or found.pays.state != "untested" or not is_compared
@@ -176,11 +191,12 @@ class View(Record):
     @property
     def needs(self) -> tuple[Need, ...]:
         """List what is missing: of a class only where its whole server is settled."""
-        asking: dict[bool, set[Need]] = {True: set(), False: set()}
+        waiting: set[Need] = set()
+        due: set[Need] = set()
         for each in self.every_verdict:
-            asking[self.decision.waits_for_mix(each)].update(each.needs)
-        waiting = asking[True] - asking[False]
-        return tuple(need for need in self.decision.needs if need not in waiting)
+            side = waiting if self.decision.waits_for_mix(each) else due
+            side.update(each.needs)
+        return tuple(need for need in self.decision.needs if need in due or need not in waiting)
 
     def change(self, metric: str, arm: str, workload: str | None) -> Change | None:
         """Return the paired change of a metric."""

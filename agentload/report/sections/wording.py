@@ -11,7 +11,7 @@ from agentload.report import labels
 from agentload.report.sections.answers import published_loss, where_asked
 from agentload.report.sections.view import View
 
-FRACTIONS: Final = (
+_FRACTIONS: Final = (
     (1 / 10, "a tenth of the time"),
     (1 / 5, "a fifth of the time"),
     (1 / 4, "a quarter of the time"),
@@ -20,7 +20,7 @@ FRACTIONS: Final = (
     (2.0, "twice the time"),
     (3.0, "three times the time"),
 )
-NEAR: Final = 0.1
+_NEAR: Final = 0.1
 """Share by which a ratio may miss the fraction that names it."""
 _SLOWER: Final = "It is slower: "
 
@@ -68,15 +68,15 @@ def _turns(leg: Leg) -> Iterator[tuple[str, str]]:
 
 def time_taken(change: Estimate) -> str:
     """Say how long something takes by its relative change: `about a fifth of the time`."""
-    ratio = 1 + change.value
-    places = 0 if abs(change.value) >= 0.1 else 1
+    size = abs(change.value)
     side = "more" if change.value > 0 else "less"
-    plain = f"{100 * abs(change.value):.{places}f}% {side} time"
+    plain = f"{100 * size:.0f}% {side} time" if size >= 0.1 else f"{100 * size:.1f}% {side} time"
     if change.is_bound:
         return f"at least {plain}"
-    near = (name for each, name in FRACTIONS if abs(ratio / each - 1) <= NEAR)
-    named = next(near, None)
-    return plain if named is None else f"about {named}"
+    for fraction, name in _FRACTIONS:
+        if abs((1 + change.value) / fraction - 1) <= _NEAR:
+            return f"about {name}"
+    return plain
 
 
 def _answers(leg: Leg) -> Iterator[tuple[str, str]]:
@@ -85,37 +85,51 @@ def _answers(leg: Leg) -> Iterator[tuple[str, str]]:
     if asked is None or found is None or margin is None or found.low is None:
         return
     where = where_asked(asked)
-    accepted = f"{100 * margin:.0f} pp are accepted"
-    figure = f"accuracy {words.points(found)} {where}, margin {100 * margin:.0f} pp"
-    worst, mean = (f"{100 * each:+.1f} pp" for each in (found.low, found.value))
-    match leg.state:
-        case "yes" | "equal":
-            yield figure, f"answers are as accurate {where} ({worst} at worst, {accepted})"
-        case "no":
-            yield figure, f"answers are less accurate {where} ({mean}, {accepted})"
-        case "unclear" | "untested":
-            open_ = f"whether answers are as accurate {where} is open"
-            if words.is_vague(found):
-                yield figure, f"{open_} ({asked.questions:,} questions are too few)"
-            yield figure, f"{open_} ({worst} at worst, {accepted})"
+    points = f"{100 * margin:.0f} pp"
+    as_accurate = f"answers are as accurate {where}"
+    figures = f"{100 * found.low:+.1f} pp at worst, {points} are accepted"
+    plain = as_accurate
+    if leg.state == "no":
+        plain = f"answers are less accurate {where}"
+        figures = f"{100 * found.value:+.1f} pp, {points} are accepted"
+    elif leg.state in ("unclear", "untested"):
+        plain = f"whether {as_accurate} is open"
+        if words.is_vague(found):
+            figures = f"{asked.questions:,} questions are too few"
+    yield f"accuracy {words.points(found)} {where}, margin {points}", f"{plain} ({figures})"
 
 
 def _causes(view: View, verdict: ArmVerdict) -> Iterator[str]:
-    """Yield what makes turns slower, or what a full pool costs the reference."""
-    pays, arm = verdict.pays, verdict.arm
-    if pays.state == "no" and verdict.verdict == "avoid" and verdict.safe.state != "no":
-        named = {"ttft_ms": "the first token takes", "tpot_ms": "each later token takes"}
-        slower = []
-        for metric, subject in named.items():
-            change = view.change(metric, arm, None)
-            if change is not None and change.relative.is_above(0.0):
-                slower.append(f"{subject} {time_taken(change.relative)}")
-        if slower:
-            yield f"{say.capital(say.enumeration(slower))}."
-    full = [_filled_share(view, each) for each in (view.reference, arm)]
-    if verdict.verdict == "use" and full[0] > full[1]:
-        own = f"{say.percent(full[1])} of it" if full[1] else "never"
-        often = f"{say.percent(full[0])} of the time, that of {labels.arm(arm)} {own}"
+    """Yield what makes the turns of an avoided arm slower, or whose pool an arm in use relieves."""
+    is_slower = verdict.pays.state == "no" and verdict.safe.state != "no"
+    if verdict.verdict == "avoid" and is_slower:
+        yield from _slower_parts(view, verdict.arm)
+    if verdict.verdict == "use":
+        yield from _fuller_pool(view, verdict.arm)
+
+
+_PARTS: Final = {"ttft_ms": "the first token takes", "tpot_ms": "each later token takes"}
+"""The parts of a turn's latency, by their metric."""
+
+
+def _slower_parts(view: View, arm: str) -> Iterator[str]:
+    """Yield which parts of a turn are slower on an arm."""
+    slower = []
+    for metric, takes in _PARTS.items():
+        change = view.change(metric, arm, None)
+        if change is not None and change.relative.is_above(0.0):
+            slower.append(f"{takes} {time_taken(change.relative)}")
+    if slower:
+        yield f"{say.capital(say.enumeration(slower))}."
+
+
+def _fuller_pool(view: View, arm: str) -> Iterator[str]:
+    """Yield how often the reference's KV pool is full, where an arm's is full less often."""
+    theirs = _filled_share(view, view.reference)
+    own = _filled_share(view, arm)
+    if theirs > own:
+        less = f"{say.percent(own)} of it" if own else "never"
+        often = f"{say.percent(theirs)} of the time, that of {labels.arm(arm)} {less}"
         yield f"The KV pool of {view.against} is full {often}."
 
 

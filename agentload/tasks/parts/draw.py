@@ -43,34 +43,41 @@ def choice(rng: Random, options: Sequence[T]) -> T:
 
 def permutation(rng: Random, options: Sequence[T]) -> list[T]:
     """Return the options in random order."""
-    return [
-        each
-        for _, each in sorted(((rng.random(), place), each) for place, each in enumerate(options))
-    ]
+    keys = [rng.random() for _ in options]
+    order = sorted(range(len(options)), key=keys.__getitem__)
+    return [options[place] for place in order]
 
 
 def pairs(rng: Random, count: int, *, joint: str = "-") -> list[str]:
     """Draw names of two words; among very many some repeat."""
-    first, second = (_WORD[np.frombuffer(_bytes(rng, count), np.uint8)].tolist() for _ in range(2))
-    return [f"{left}{joint}{right}" for left, right in zip(first, second, strict=True)]
+    words = zip(_words(rng, count), _words(rng, count), strict=True)
+    return [f"{left}{joint}{right}" for left, right in words]
+
+
+def _words(rng: Random, count: int) -> list[str]:
+    """Draw this many words."""
+    drawn: list[str] = _WORD[np.frombuffer(_bytes(rng, count), np.uint8)].tolist()
+    return drawn
 
 
 def numbers(rng: Random, count: int, *, digits: int = 7) -> list[str]:
     """Draw numbers of this many digits, the first of them not 0."""
     least = 10 ** (digits - 1)
-    return [
-        str(each)
-        for each in (least + np.frombuffer(_bytes(rng, 8 * count), "<u8") % (9 * least)).tolist()
-    ]
+    drawn = np.frombuffer(_bytes(rng, 8 * count), "<u8")
+    return list(map(str, (least + drawn % (9 * least)).tolist()))
 
 
 def uuids(rng: Random, count: int) -> list[str]:
     """Draw identifiers shaped like random UUIDs."""
     text = _bytes(rng, 16 * count).hex()
-    return [
-        f"{u[:8]}-{u[8:12]}-4{u[13:16]}-a{u[17:20]}-{u[20:]}"
-        for u in (text[at : at + 32] for at in range(0, len(text), 32))
-    ]
+    return [_shaped_as_uuid(text[at : at + 32]) for at in range(0, len(text), 32)]
+
+
+def _shaped_as_uuid(digits: str) -> str:
+    """Set 32 hexadecimal digits as a random UUID, two of them as its version and variant."""
+    version = f"4{digits[13:16]}"
+    variant = f"a{digits[17:20]}"
+    return f"{digits[:8]}-{digits[8:12]}-{version}-{variant}-{digits[20:]}"
 
 
 def letters(rng: Random, count: int) -> str:
@@ -85,7 +92,10 @@ def different(drawn: Sequence[str], taken: Sequence[str]) -> list[str]:
 
 
 def _bytes(rng: Random, count: int) -> bytes:
-    # One draw seeds a whole stream: tens of thousands of names cost microseconds each otherwise.
+    """Return random bytes by one draw, which seeds a whole stream.
+
+    A draw for each of tens of thousands of names would cost microseconds each.
+    """
     return shake_256(rng.random().hex().encode()).digest(count)
 
 
@@ -161,14 +171,16 @@ def together(items: Sequence[Item], *, task: str) -> tuple[Item, ...]:
 
     Raises UsageError for what is no single message.
     """
-    if any(len(item.messages) > 1 or item.tools or "\n" not in texts(item)[-1] for item in items):
-        raise UsageError(
-            f"task '{task}' is a conversation, or calls tools: its questions share no context",
-            hint="--per-context 1",
-        )
-    parts = [texts(item)[0].rpartition("\n") for item in items]
-    context = "\n\n".join(part for part, _, _ in parts)
-    return tuple(
-        replace(item, messages=prompt(f"{context}\n{question}"))
-        for item, (_, _, question) in zip(items, parts, strict=True)
-    )
+    contexts, questions = [], []
+    for item in items:
+        context, line_end, question = texts(item)[0].rpartition("\n")
+        if len(item.messages) > 1 or item.tools or not line_end:
+            raise UsageError(
+                f"task '{task}' is a conversation, or calls tools: its questions share no context",
+                hint="--per-context 1",
+            )
+        contexts.append(context)
+        questions.append(question)
+    whole = "\n\n".join(contexts)
+    pairs = zip(items, questions, strict=True)
+    return tuple(replace(item, messages=prompt(f"{whole}\n{question}")) for item, question in pairs)

@@ -20,7 +20,7 @@ MOST_NESTED: Final = 10_000
 """Most objects and lists of a JSON text; to parse them takes some 5 ms, and holds up the loop."""
 _FENCED: Final = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _WORD: Final = re.compile(r"[\w./-]{4,}\w")
-"""Long enough to be an identifier: a path, a hash, a name with a number in it."""
+"""Long enough to be an identifier."""
 _NUMBER: Final = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")
 
 
@@ -112,26 +112,36 @@ def grade_against_record(answer: str, recorded: str) -> Grade | None:
         said = _tool_call(answer)
         if said is None or said[0] != wanted[0]:
             return NOTHING
-        mine, theirs = said[1], wanted[1]
-        both = mine.keys() & theirs.keys()
-        same = [key for key in both if mine[key] == theirs[key]]
-        share = len(same) / len(mine.keys() | theirs.keys()) if mine or theirs else 1.0
+        share = _equal_share(said[1], wanted[1])
         return Grade(score=0.5 + 0.5 * share, right=share == 1)
-    identifiers = {
-        found
-        for found in _WORD.findall(recorded)
-        if any(map(str.isdigit, found)) or "/" in found or "_" in found
-    }
+    identifiers = set(filter(_is_identifier, _WORD.findall(recorded)))
     if not identifiers:
         return None
     share = sum(holds(answer, each) for each in identifiers) / len(identifiers)
     return Grade(score=share, right=share == 1)
 
 
+def _equal_share(mine: dict[str, object], theirs: dict[str, object]) -> float:
+    """Return the share of the arguments of two calls that are equal; 1 where there are none."""
+    names = mine.keys() | theirs.keys()
+    if not names:
+        return 1.0
+    both = mine.keys() & theirs.keys()
+    return sum(mine[name] == theirs[name] for name in both) / len(names)
+
+
+def _is_identifier(word: str) -> bool:
+    """Tell whether a word is a path, a hash or a name with a number in it."""
+    return "/" in word or "_" in word or any(map(str.isdigit, word))
+
+
 def _tool_call(said: str) -> tuple[str, dict[str, object]] | None:
     """Return an answer's tool call, a JSON object or, as imports write it, name(arguments)."""
-    found, (_, written) = json_in(said), calls_in(said)
-    match {"name": written[0][0], "arguments": json_in(written[0][1])} if written else found:
+    found = json_in(said)
+    _, written = calls_in(said)
+    if written:
+        found = {"name": written[0][0], "arguments": json_in(written[0][1])}
+    match found:
         case {"name": str(name), "arguments": dict(arguments)}:
             return name, arguments
         case _:
@@ -167,9 +177,8 @@ def _passes(check: Check, answer: str, tokens: int | None) -> bool:
             return abs(last - value) <= tolerance
         case JsonSchema(schema=text):
             found = json_in(answer)
-            return (found is not None or answer.strip() == "null") and schema.accepts(
-                json.loads(text), found
-            )
+            is_json = found is not None or answer.strip() == "null"
+            return is_json and schema.accepts(json.loads(text), found)
         case ToolCall(name=name, arguments=arguments):
             return _calls(json_in(answer), name, json.loads(arguments))
         case Equals(text=text):

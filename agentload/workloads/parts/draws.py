@@ -54,23 +54,21 @@ def even(rng: Random, count: int) -> Iterator[tuple[float, ...]]:
 def quantiles(*points: tuple[float, float]) -> Distribution:
     """Interpolate a measured table of (share, value) logarithmically, from share 0 to 1."""
     shares, values = zip(*points, strict=True)
-    assert (shares[0], shares[-1], list(shares), list(values)) == (
-        0,
-        1,
-        sorted(shares),
-        sorted(values),
-    ), points
+    assert shares[0] == 0, points
+    assert shares[-1] == 1, points
     assert values[0] > 0, points
+    assert list(shares) == sorted(shares), points
+    assert list(values) == sorted(values), points
     logs = tuple(map(math.log, values))
 
-    def at(share: float) -> float:
+    def quantile(share: float) -> float:
         right = bisect_right(shares, share)
         low = shares[right - 1]
         high = shares[right]
         part = (share - low) / (high - low)
         return math.exp(logs[right - 1] * (1 - part) + logs[right] * part)
 
-    return at
+    return quantile
 
 
 def lognormal(
@@ -103,15 +101,14 @@ def exponential(mean: float, low: float = 0.0, high: float = math.inf) -> Distri
 def inverse_gaussian(mean: float, shape: float, low: float, high: float) -> Distribution:
     """Tabulate an inverse Gaussian between two values: only its CDF has a closed form."""
 
-    def below(x: float) -> float:
+    def cdf(x: float) -> float:
         root = math.sqrt(shape / x)
-        return _phi(root * (x / mean - 1)) + math.exp(2 * shape / mean) * _phi(
-            -root * (x / mean + 1)
-        )
+        tail = math.exp(2 * shape / mean) * _phi(-root * (x / mean + 1))
+        return _phi(root * (x / mean - 1)) + tail
 
     steps = 200  # steps of half a percent over two orders of magnitude: finer than a rounded token
     values = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
-    inner = [(below(value), value) for value in values[1:-1]]
+    inner = [(cdf(value), value) for value in values[1:-1]]
     return quantiles((0.0, low), *inner, (1.0, high))
 
 
@@ -127,15 +124,15 @@ def mixture(*parts: tuple[float, Distribution]) -> Distribution:
     """
     whole = sum(weight for weight, _ in parts)
 
-    def at(share: float) -> float:
+    def draw(share: float) -> float:
         left = share * whole
         for weight, part in parts:
             if left < weight:
                 return part(left / weight)
             left -= weight
-        return parts[-1][1](math.nextafter(1.0, 0.0))
+        return parts[-1][1](math.nextafter(1.0, 0.0))  # rounding left a little over
 
-    return at
+    return draw
 
 
 @dataclass(frozen=True, slots=True)
