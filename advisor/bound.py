@@ -8,9 +8,10 @@ from typing import TypeGuard
 
 from advisor import words
 from advisor.assess.coverage import SLACK, refusal
-from advisor.case import Beyond, Case, TestedReach
+from advisor.case import Case
 from advisor.evidence import present
 from advisor.legs import questions
+from advisor.results import Beyond, TestedReach
 from advisor.verdict import Need, Word
 
 

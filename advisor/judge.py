@@ -8,7 +8,7 @@ from typing import Final
 from advisor import words
 from advisor.assess.speed import OF_TASKS
 from advisor.bound import Bound, bound
-from advisor.case import Case, Tested
+from advisor.case import Case
 from advisor.dtypes import is_quantised
 from advisor.estimate import Estimate
 from advisor.evidence import present
@@ -18,6 +18,7 @@ from advisor.legs.level import LEVEL, level_leg
 from advisor.legs.safe import safe_leg
 from advisor.legs.speed import INDIFFERENT, speed_leg
 from advisor.legs.whole_time import with_total
+from advisor.results import Tested
 from advisor.steps import Calibrate
 from advisor.verdict import ArmVerdict, Finding, Inequality, Leg, Need, Word
 

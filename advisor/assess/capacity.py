@@ -10,7 +10,8 @@ from dataclasses import replace
 from advisor import words
 from advisor.deployment import Deployment
 from advisor.estimate import Estimate
-from advisor.evidence import CapacityPoint, Evidence, present
+from advisor.evidence import Evidence, present
+from advisor.loads import CapacityPoint
 from advisor.policy import Policy
 from advisor.statistics.carried_loads import carried_loads
 from advisor.statistics.crossing import LEVEL, CarriedLoad, Tried

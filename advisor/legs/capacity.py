@@ -8,10 +8,11 @@ import math
 from dataclasses import replace
 
 from advisor import words
-from advisor.case import Case, Room
+from advisor.case import Case
 from advisor.dtypes import same_numbers
 from advisor.estimate import Estimate
 from advisor.evidence import present
+from advisor.results import Room
 from advisor.verdict import Capacity, Leg, LegState, Need
 
 AGENTS = "agents per GPU within the service level"

@@ -14,10 +14,11 @@ import numpy as np
 
 from advisor import words
 from advisor.assess.speed import controlled_change, start_scale
-from advisor.case import Case, Control, Tested
+from advisor.case import Case
 from advisor.estimate import Estimate
 from advisor.evidence import Bools, Calls, Floats, Ints
 from advisor.legs.speed import more_pairs
+from advisor.results import Control, Tested
 from advisor.statistics import paired
 from advisor.statistics.paired import PairTable
 from advisor.statistics.spread import Spread

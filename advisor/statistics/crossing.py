@@ -21,7 +21,8 @@ from typing import Final
 import numpy as np
 import scipy
 
-from advisor.evidence import Floats, TwinReplay
+from advisor.evidence import Floats
+from advisor.loads import TwinReplay
 
 STEP: Final = 0.03  # of the log load; a fifth of what one trial is uncertain by
 BEYOND: Final = 1.5  # log load to both sides of what was tried that the limit may lie at

@@ -19,7 +19,8 @@ from typing import Final
 import numpy as np
 import scipy
 
-from advisor.evidence import FACTORS, Floats
+from advisor.evidence import Floats
+from advisor.loads import FACTORS
 from advisor.statistics.spread import student_reach
 
 LOGS: Final = np.linspace(math.log(FACTORS[0]), math.log(FACTORS[-1]), 91)
