@@ -220,10 +220,6 @@ class Case:
         """The case in which agents have the intervals that claims of equality are made by."""
         return replace(self, capacity=self.capacity_undivided)
 
-    def carries(self, arm: str, workload: str | None) -> bool:
-        """Say whether the agents that *arm* carries of *workload* are known."""
-        return self.agents_of(arm, workload) is not None
-
     def agents_of(self, arm: str, workload: str | None) -> Estimate | None:
         """Return how many agents of *workload* a GPU carries on *arm*; None where not known.
 
