@@ -24,8 +24,10 @@ def check(case: Case) -> Finding | None:
             idle[arm] = share
     if not idle:
         return None
-    told = ", ".join(f"{share:.0%} of the run on {arm}" for arm, share in idle.items())
-    message = f"The KV pool was full for {told}: no statement on capacity follows from this run"
+    idle_shares = ", ".join(f"{share:.0%} of the run on {arm}" for arm, share in idle.items())
+    message = (
+        f"The KV pool was full for {idle_shares}: no statement on capacity follows from this run"
+    )
     search = case.filling_search()
     if search is None and all(map(case.never_filled, idle)):
         message += ", nor from the search, which misses the service level before a pool is full"
