@@ -114,12 +114,7 @@ class Estimate:
 
         This is equivalence, not lack of significance.
         """
-        return (
-            self.low is not None
-            and self.high is not None
-            and -margin < self.low
-            and self.high < margin
-        )
+        return self.is_above(-margin) and self.is_below(margin)
 
 
 def _distance(low: float | None, high: float | None) -> float:

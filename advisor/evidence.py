@@ -426,9 +426,7 @@ class Evidence:
     def calls(self, workload: str, arm: str) -> Calls | None:
         """Return the calls of *workload* on *arm*, or None when there are none."""
         seen = self._observation(workload, arm)
-        if seen is None or seen.calls is None or not len(seen.calls):
-            return None
-        return seen.calls
+        return None if seen is None else seen.calls or None
 
     def _observation(self, workload: str, arm: str) -> Observation | None:
         for each in self.observations:

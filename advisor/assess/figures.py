@@ -247,7 +247,7 @@ def _of_server(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[s
 
 def _of_workload(seen: Observation, policy: Policy) -> Iterator[tuple[str, Estimate]]:
     calls = seen.calls
-    if calls is not None and len(calls):
+    if calls:
         yield from _latencies(calls)
         slo = policy.slo(seen.workload)
         if slo is not None:

@@ -63,7 +63,7 @@ def _prefills(evidence: Evidence) -> Iterator[_Prefills]:
             yield _Prefills(sweep.arm, None, computed, prompt, sweep.ttft_ms)
     for each in evidence.observations:
         calls = each.calls
-        if calls is not None and calls.computed_tokens is not None and len(calls):
+        if calls and calls.computed_tokens is not None:
             yield _Prefills(
                 each.arm,
                 each.workload,

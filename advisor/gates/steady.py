@@ -105,7 +105,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
     """
     del policy  # the check has its own level
     for each in evidence.observations:
-        if each.calls is None or not len(each.calls):
+        if not each.calls:
             continue
         found = mser5(_without_length(each.calls))
         if found is None:
