@@ -8,9 +8,10 @@ from typing import TypeGuard
 
 from advisor import words
 from advisor.assess.coverage import SLACK, refusal
-from advisor.case import Beyond, Case, TestedReach
+from advisor.case import Case
 from advisor.evidence import present
 from advisor.legs import questions
+from advisor.results import Beyond, TestedReach
 from advisor.verdict import Need, Word
 
 
@@ -49,6 +50,7 @@ def bound(
     least = min(ends, key=lambda each: each.to)
     to = least.to
     if least is taken:
+        # A bound is stated anyway, so it goes no further than tests, however little lies beyond.
         to = min(each.to for each in present((timed, asked, taken)))
         refused = f"{arm} refuses those above {words.length(least.to)}"
         why = f"{refused}, {least.calls:.0%} of your calls."

@@ -22,7 +22,7 @@ class Estimate:
     method: str
     level: float = 0.95
 
-    def inverse(self, factor: float, *, unit: str, method: str | None = None) -> "Estimate":
+    def inverse(self, factor: float, *, unit: str) -> "Estimate":
         """Return *factor* over this estimate, which has to be above zero.
 
         An end at or below zero becomes an open one.
@@ -30,16 +30,9 @@ class Estimate:
         low, high = (
             None if end is None or end <= 0 else factor / end for end in (self.high, self.low)
         )
-        return replace(
-            self,
-            value=factor / self.value,
-            low=low,
-            high=high,
-            unit=unit,
-            method=self.method if method is None else method,
-        )
+        return replace(self, value=factor / self.value, low=low, high=high, unit=unit)
 
-    def over(self, other: "Estimate", *, unit: str, method: str | None = None) -> "Estimate":
+    def over(self, other: "Estimate", *, unit: str) -> "Estimate":
         """Return this estimate over an independent one; both are positive.
 
         The interval is what those of both give together, by MOVER on the log scale (Zou and Donner
@@ -54,7 +47,6 @@ class Estimate:
             low=None if math.isinf(down) else value / math.exp(down),
             high=None if math.isinf(up) else value * math.exp(up),
             unit=unit,
-            method=self.method if method is None else method,
         )
 
     def minus(self, other: "Estimate") -> "Estimate":
@@ -122,12 +114,7 @@ class Estimate:
 
         This is equivalence, not lack of significance.
         """
-        return (
-            self.low is not None
-            and self.high is not None
-            and -margin < self.low
-            and self.high < margin
-        )
+        return self.is_above(-margin) and self.is_below(margin)
 
 
 def _distance(low: float | None, high: float | None) -> float:

@@ -6,14 +6,13 @@ are milliseconds unless the name says otherwise, shares and rates lie in 0..1, l
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Final, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from advisor.deployment import Deployment, Model
-from advisor.estimate import Estimate
-from advisor.policy import ServiceLimits
+from advisor.loads import OFTEN, POOL_HOLDS, CapacityPoint, PairLoad, TwinChange
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -259,91 +258,6 @@ class Observation:
     telemetry: Telemetry | None = None
 
 
-FACTORS: Final = (0.8, 0.9, 1.0, 1.1, 1.25)
-"""Factors on the step times of a twin that plays the sessions of a trial again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TwinReplay:
-    """State what the twin of an arm does with the sessions of a trial, and carries over hours."""
-
-    expected: tuple[float, ...]
-    """Shares of the turns within the service level, at its step times by `FACTORS`."""
-    carried: float
-    """Load that it carries in the long run."""
-    stretch: float | None = None
-    """Change of the log of the load that it carries of the draw, by the log of its step times.
-
-    None where it was not asked.
-    """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityPoint:
-    """Hold one step of a capacity search: this many agents on one replica for this long."""
-
-    arm: str
-    workload: str | None = None  # None: the user's mix
-    agents: int
-    turns: int
-    within_slo: int
-    minutes: float
-    trouble: str | None = None  # of the server, whatever its turns say: it died, preempted, queued
-    pool_filled: bool | None = None  # None: not watched
-    preemptions: float | None = None
-    hit_rate: float | None = None
-    ideal_hit_rate: float | None = None  # of a cache that loses nothing of a session
-    output_tokens_per_s: float | None = None
-    # ordinary agents that each agent of its draw is worth, where a model has played both
-    worth: float | None = None
-    # error of `worth` on the log scale: half width of an interval that the arm's steps share
-    error: float = 0.0
-    replay: TwinReplay | None = None  # None: no twin has played its sessions again
-    slo: ServiceLimits | None = None  # service level that its turns had to meet; None: not known
-    # the most that the share of its turns that has to meet the level took
-    ttft_ms: float | None = None
-    tpot_ms: float | None = None
-    turn_ms: float | None = None
-
-
-POOL_HOLDS: Final = 0.9
-"""Share of a KV pool up to which contexts alive at once stay in it: answers take the rest."""
-OFTEN: Final = 0.05
-"""Share of the time that a pool may be full all the
-same: windows hold more than said once in twenty.
-"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairLoad:
-    """Say under which load block pairs were played, where each is a window of a long day."""
-
-    # kept going at once; None: they begin at a rate, or as the trace says
-    sessions: int | None = None
-    rate_per_s: float | None = None
-    speed: float = 1.0  # of the trace's own starts
-    # longest that users take to answer; None: as long as in the trace
-    user_wait_s: float | None = None
-    user_wait_scale: float = 1.0
-    # trials of capacity have the waits of the user's own load, which are longer
-    cuts_waits: bool = False
-    held_tokens: float | None = None  # contexts alive at once, in nineteen of twenty windows
-    # which are at work over hours as often as those of windows, where long waits are cut
-    sessions_of_hours: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TwinChange:
-    """Hold the change of turn latency in long runs of both
-    arms' twins, under a load that no pair was played under.
-    """
-
-    arm: str
-    agents: int  # on one replica
-    is_own: bool  # the user's peak, with the waits that users have; False: the load of the pairs
-    relative: Estimate
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AccuracyBucket:
     """Hold the paired answers of one task at one length: same items and seeds on both arms.
@@ -511,9 +425,7 @@ class Evidence:
     def calls(self, workload: str, arm: str) -> Calls | None:
         """Return the calls of *workload* on *arm*, or None when there are none."""
         seen = self._observation(workload, arm)
-        if seen is None or seen.calls is None or not len(seen.calls):
-            return None
-        return seen.calls
+        return None if seen is None else seen.calls or None
 
     def _observation(self, workload: str, arm: str) -> Observation | None:
         for each in self.observations:

@@ -8,16 +8,17 @@ from typing import Final
 from advisor import words
 from advisor.assess.speed import OF_TASKS
 from advisor.bound import Bound, bound
-from advisor.case import Case, Tested
+from advisor.case import Case
 from advisor.dtypes import is_quantised
 from advisor.estimate import Estimate
 from advisor.evidence import present
 from advisor.legs.capacity import AGENTS, capacity_leg, pays_leg
 from advisor.legs.gpus import GPUS, gpus_leg, pays_by_gpus
-from advisor.legs.level import LEVEL, level_leg
+from advisor.legs.level import SINGLE_SESSION, level_leg
 from advisor.legs.safe import safe_leg
 from advisor.legs.speed import INDIFFERENT, speed_leg
 from advisor.legs.whole_time import with_total
+from advisor.results import Tested
 from advisor.steps import Calibrate
 from advisor.verdict import ArmVerdict, Finding, Inequality, Leg, Need, Word
 
@@ -48,7 +49,8 @@ def _is_about_speed(finding: Finding) -> bool:
     return finding.leg == "pays" and (finding.asks_for == "test further" or finding.rule == MISSED)
 
 
-def _asked(findings: Sequence[Finding], word: Word) -> Finding | None:
+def _first_asking(findings: Sequence[Finding], word: Word) -> Finding | None:
+    """Return the first finding that asks for the verdict *word*; None where no finding does."""
     return next((each for each in findings if each.asks_for == word), None)
 
 
@@ -64,17 +66,17 @@ def _word(
     pays: Leg, safe: Leg, findings: Sequence[Finding], *, uncalibrated: bool
 ) -> tuple[Word, str]:
     """Return the verdict and the sentence that gives its reason."""
-    broken = _asked([each for each in findings if each.rule == BROKEN], "avoid")
+    broken = _first_asking([each for each in findings if each.rule == BROKEN], "avoid")
     if broken is not None:
         return "avoid", broken.message
-    veto = _asked(findings, "avoid")
+    veto = _first_asking(findings, "avoid")
     if safe.state == "no":
         if veto is None and pays.state == "yes" and uncalibrated:
             return "calibrate", f"{_both(pays, safe)} Its scales were not calibrated."
         return "avoid", f"Answers are worse: {safe.reason}."
     if veto is not None:
         return "avoid", veto.message
-    same = _asked(findings, "no difference")
+    same = _first_asking(findings, "no difference")
     if same is not None:
         return "no difference", same.message
     if pays.state == "no":
@@ -84,19 +86,19 @@ def _word(
 
 def _word_without_veto(pays: Leg, safe: Leg, findings: Sequence[Finding]) -> tuple[Word, str]:
     """Return the verdict on an arm that nothing speaks against for certain."""
-    slow = _asked(list(filter(_is_about_speed, findings)), "test further")
+    slow = _first_asking(list(filter(_is_about_speed, findings)), "test further")
     if pays.state == "equal":
         equal = f"{_sentence(pays.reason)}."
         if slow is not None:
             return "test further", f"{equal} But {slow.message}"
         return "no difference", equal
-    calibrate = _asked(findings, "calibrate")
+    calibrate = _first_asking(findings, "calibrate")
     if calibrate is not None:
         return "calibrate", calibrate.message
     both = _both(pays, safe)
     if pays.state != "yes" or safe.state != "yes":
         return "test further", both
-    cap = slow or _asked(findings, "test further")
+    cap = slow or _first_asking(findings, "test further")
     if cap is not None:
         return "test further", f"{both} But {cap.message}"
     return "use", both
@@ -108,7 +110,7 @@ def _both(pays: Leg, safe: Leg) -> str:
 
 def _harm(pays: Leg) -> str:
     found = pays.estimate
-    if found is not None and found.method == LEVEL:
+    if found is not None and found.method == SINGLE_SESSION:
         return "misses the service level"
     if found is None or found.method == AGENTS or (found.low or 0.0) <= 0:
         return "does not pay"
@@ -121,7 +123,7 @@ def _sentence(words: str) -> str:
 
 def _vetoed(leg: Leg, findings: Sequence[Finding]) -> Leg:
     """Return a criterion as "no" where a rule vetoes it: a report shows both as one."""
-    veto = _asked([each for each in findings if each.leg == leg.name], "avoid")
+    veto = _first_asking([each for each in findings if each.leg == leg.name], "avoid")
     if veto is None or leg.state == "no":
         return leg
     reason = veto.message.rstrip(".")
@@ -178,7 +180,7 @@ def inequality(case: Case, verdict: ArmVerdict) -> Inequality | None:
         return None if safe.p is None else _about_accuracy(case, verdict)
     if pays.estimate is None:
         return None
-    if pays.estimate.method == LEVEL:
+    if pays.estimate.method == SINGLE_SESSION:
         return _about_level(case, verdict, pays.estimate)
     if pays.margin is None:
         return None
@@ -231,7 +233,7 @@ def judge(case: Case, findings: Sequence[Finding], arm: str, workload: str | Non
     safe = _vetoed(_proven(safe_leg(case, arm, workload)), mine)
     word, reason = _word(pays, safe, mine, uncalibrated=_is_uncalibrated(case, arm, workload))
     # What a rule, an answer or a single session decides holds at every length.
-    is_by_rule = _asked(mine, "avoid") is not None or case.evidence.arm(arm).twin
+    is_by_rule = _first_asking(mine, "avoid") is not None or case.evidence.arm(arm).twin
     is_by_load = level is None and safe.state != "no" and not is_by_rule
     limit = bound(case, arm, workload, word, is_by_load=is_by_load)
     remedy = _remedy(mine) if word == "avoid" or safe.state == "no" else None

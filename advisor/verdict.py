@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from advisor.estimate import Estimate
-from advisor.evidence import Kind, PairLoad, TwinChange
+from advisor.evidence import Kind
+from advisor.loads import PairLoad, TwinChange
 from advisor.policy import Compared
 from advisor.steps import Step
 

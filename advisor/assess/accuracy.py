@@ -19,10 +19,11 @@ from advisor.assess.answers import (
     paired_scores,
     telling,
 )
-from advisor.case import PooledAccuracy, answer_level, rivals, weighty
+from advisor.case import answer_level, rivals, weighty
 from advisor.estimate import Estimate
 from advisor.evidence import AccuracyBucket, Evidence, present
 from advisor.policy import Policy
+from advisor.results import PooledAccuracy
 from advisor.statistics import accuracy, planning
 from advisor.verdict import BucketResult, QuestionsAsked
 

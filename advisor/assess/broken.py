@@ -12,9 +12,10 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from advisor.assess.answers import MarginTest, has_answers, margin_test, paired_scores, telling
-from advisor.case import BrokenAnswers, answer_level
+from advisor.case import answer_level
 from advisor.evidence import AccuracyBucket, Bools, Evidence, Floats, Ints
 from advisor.policy import Policy
+from advisor.results import BrokenAnswers
 
 # of the right answers: scales that are off lose points, a broken kernel loses most
 COLLAPSED: Final = 0.5

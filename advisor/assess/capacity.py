@@ -10,7 +10,8 @@ from dataclasses import replace
 from advisor import words
 from advisor.deployment import Deployment
 from advisor.estimate import Estimate
-from advisor.evidence import CapacityPoint, Evidence, present
+from advisor.evidence import Evidence, present
+from advisor.loads import CapacityPoint
 from advisor.policy import Policy
 from advisor.statistics.carried_loads import carried_loads
 from advisor.statistics.crossing import LEVEL, CarriedLoad, Tried
@@ -149,19 +150,16 @@ def _capacity(
     share: float,
     level: float,
 ) -> Capacity:
-    def silent(reason: str) -> Capacity:
+    # Where no load meets the level, the pool is not what limits.
+    if limit.value and not any(each.pool_filled for each in points):
         return Capacity(
             arm=arm,
             workload=workload,
             agents_per_gpu=None,
             replicas_at_peak=None,
             next_replica_at_agents=None,
-            reason=reason,
+            reason=_unfilled(points, limit),
         )
-
-    # Where no load meets the level, the pool is not what limits.
-    if limit.value and not any(each.pool_filled for each in points):
-        return silent(_unfilled(points, limit))
     gpus = evidence.gpus(arm)
     deployment = evidence.deployment
     found = _agents_per_gpu(

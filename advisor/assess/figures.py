@@ -247,7 +247,7 @@ def _of_server(evidence: Evidence, arm: Arm, policy: Policy) -> Iterator[tuple[s
 
 def _of_workload(seen: Observation, policy: Policy) -> Iterator[tuple[str, Estimate]]:
     calls = seen.calls
-    if calls is not None and len(calls):
+    if calls:
         yield from _latencies(calls)
         slo = policy.slo(seen.workload)
         if slo is not None:
@@ -270,12 +270,20 @@ def _share_within_slo(calls: Calls, slo: ServiceLimits) -> Estimate:
         method = f"{method}, too few for an interval"
         return _counted(share, unit="share", method=method, n=blocks)
     turns = max(1, round(_independent_turns(within, block, blocks)))
-    low, high = wilson(round(share * turns), turns, level=LEVEL)
+    return share_estimate(share, trials=turns, n=blocks, method=method)
+
+
+def share_estimate(share: float, *, trials: int, n: int, method: str) -> Estimate:
+    """Return a share with Wilson's interval, as of *trials* independent ones.
+
+    *n* counts what the share is of. The interval holds the share where `round` moved it.
+    """
+    low, high = wilson(round(share * trials), trials, level=LEVEL)
     return Estimate(
         value=share,
         low=min(low, share),
         high=max(high, share),
-        n=blocks,
+        n=n,
         unit="share",
         method=method,
         level=LEVEL,

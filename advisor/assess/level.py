@@ -9,7 +9,8 @@ from statistics import median
 
 from advisor import words
 from advisor.estimate import Estimate
-from advisor.evidence import Calls, CapacityPoint, Evidence, present
+from advisor.evidence import Calls, Evidence, present
+from advisor.loads import CapacityPoint
 from advisor.policy import Policy, ServiceLimits
 from advisor.statistics.quantiles import quantile
 from advisor.verdict import Capacity, LegState, ServiceLevel

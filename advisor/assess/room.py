@@ -13,9 +13,9 @@ import numpy as np
 
 from advisor import words
 from advisor.assess.coverage import lengths
-from advisor.case import Room
 from advisor.evidence import Calls, Evidence, Telemetry, present
 from advisor.policy import Policy
+from advisor.results import Room
 from advisor.statistics.groups import group_ends
 from advisor.statistics.paired import session_numbers
 from advisor.verdict import HitCliff

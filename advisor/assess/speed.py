@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.assess.tasks import task_table
-from advisor.case import Control, SpeedComparison, surest
 from advisor.estimate import Estimate
 from advisor.evidence import Calls, Evidence, Ints, OwnCalls, present
 from advisor.policy import Compared, Metric, Policy
+from advisor.results import Control, SpeedComparison, surest
 from advisor.statistics import paired, planning, starts
 from advisor.statistics.paired import PairTable, same_turns
 from advisor.statistics.spread import Spread

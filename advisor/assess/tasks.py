@@ -27,13 +27,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from advisor.assess.figures import LEAST_BLOCKS, LEVEL, is_under_load, rate, rates_by_block
+from advisor.assess.figures import (
+    LEAST_BLOCKS,
+    LEVEL,
+    is_under_load,
+    rate,
+    rates_by_block,
+    share_estimate,
+)
 from advisor.estimate import Estimate
 from advisor.evidence import Bools, Calls, Evidence, Floats, Ints, OwnCalls, present
 from advisor.statistics import paired
 from advisor.statistics.groups import group_ends, group_numbers
 from advisor.statistics.paired import PairTable, session_numbers
-from advisor.statistics.quantiles import quantile, wilson
+from advisor.statistics.quantiles import quantile
 from advisor.statistics.spread import student_reach
 from advisor.verdict import TaskFigures
 
@@ -401,17 +408,9 @@ def _success(classes: Sequence[_Class]) -> Estimate | None:
     graded = right[np.isfinite(right)]
     if not graded.size:
         return None
-    value = float(graded.mean())
-    low, high = wilson(int(graded.sum()), graded.size, level=LEVEL)
-    return Estimate(
-        value=value,
-        low=min(value, low),
-        high=max(value, high),
-        n=int(graded.size),
-        unit="share",
-        method="tasks done, all checks passed",
-        level=LEVEL,
-    )
+    tasks = int(graded.size)
+    method = "tasks done, all checks passed"
+    return share_estimate(float(graded.mean()), trials=tasks, n=tasks, method=method)
 
 
 def _unknown(classes: Sequence[_Class]) -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from advisor.dtypes import is_fp8
 from advisor.evidence import Arm, Evidence, Floats
 from advisor.policy import Policy
 from advisor.statistics.line import length_index
@@ -62,7 +63,7 @@ def _prefills(evidence: Evidence) -> Iterator[_Prefills]:
             yield _Prefills(sweep.arm, None, computed, prompt, sweep.ttft_ms)
     for each in evidence.observations:
         calls = each.calls
-        if calls is not None and calls.computed_tokens is not None and len(calls):
+        if calls and calls.computed_tokens is not None:
             yield _Prefills(
                 each.arm,
                 each.workload,
@@ -88,8 +89,7 @@ def floor_ms(evidence: Evidence, arm: Arm, computed: Floats, prompt: Floats) -> 
     weights_ms = 2 * model.active_params * computed / weights_peak * ms_at
     if model.heads is None or model.head_dim is None or model.full_layers is None:
         return weights_ms
-    dtype = arm.observed_dtype or arm.expected_dtype or ""
-    attention_peak = quantised if dtype.startswith("fp8") else gpu.bf16_tflops
+    attention_peak = quantised if is_fp8(arm) else gpu.bf16_tflops
     pairs = (prompt**2 - (prompt - computed) ** 2) / 2
     width = 4 * model.heads * model.head_dim
     return weights_ms + width * model.full_layers * pairs / attention_peak * ms_at

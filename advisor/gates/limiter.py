@@ -17,11 +17,11 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
     for health in evidence.health:
         share = health.limited_share
         if share:
-            told = f"{share:.1%} of the attempts were answered 429"
+            message = f"{share:.1%} of the attempts were answered 429"
             found = Gate(
                 name=NAME,
                 arm=health.arm,
-                message=told,
+                message=message,
                 observed=share,
                 limit=MOST,
                 unit="share",

@@ -105,15 +105,15 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
     """
     del policy  # the check has its own level
     for each in evidence.observations:
-        if each.calls is None or not len(each.calls):
+        if not each.calls:
             continue
         found = mser5(_without_length(each.calls))
         if found is None:
             continue
         if found.moved is None:
-            told = "time per output token was still settling in the second half of the run"
+            message = "time per output token was still settling in the second half of the run"
         else:
-            told = (
+            message = (
                 f"time per output token changed by {np.expm1(found.moved):+.1%} from the first "
                 "third of the run to the last"
             )
@@ -121,7 +121,7 @@ def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
             name=NAME,
             arm=each.arm,
             workload=each.workload,
-            message=told,
+            message=message,
             observed=float(found.drop),
             unit="calls dropped",
         )

@@ -8,10 +8,11 @@ import math
 from dataclasses import replace
 
 from advisor import words
-from advisor.case import Case, Room
+from advisor.case import Case
 from advisor.dtypes import same_numbers
 from advisor.estimate import Estimate
 from advisor.evidence import present
+from advisor.results import Room
 from advisor.verdict import Capacity, Leg, LegState, Need
 
 AGENTS = "agents per GPU within the service level"
@@ -95,9 +96,9 @@ def _judged(case: Case, arm: str, workload: str | None, mine: Estimate, theirs: 
 
 def _ratio(mine: Estimate, theirs: Estimate) -> Estimate:
     """Return the relative change of agents per GPU, with an interval from those of both arms."""
-    arm = replace(mine, value=_likely(mine), n=min(mine.n, theirs.n))
+    arm = replace(mine, value=_likely(mine), n=min(mine.n, theirs.n), method=AGENTS)
     reference = replace(theirs, value=_likely(theirs))
-    ratio = arm.over(reference, unit="relative", method=AGENTS)
+    ratio = arm.over(reference, unit="relative")
     return ratio.transformed(lambda times: times - 1)
 
 

@@ -9,7 +9,7 @@ from advisor.case import Case
 from advisor.estimate import Estimate
 from advisor.verdict import Leg, LegState, ServiceLevel
 
-LEVEL = "turns of a single session within the service level"
+SINGLE_SESSION = "turns of a single session within the service level"
 
 
 def level_leg(case: Case, arm: str, speed: Leg) -> Leg | None:
@@ -56,7 +56,9 @@ def _share(case: Case, arm: str, speed: Leg) -> Estimate | None:
         return None
     within = sum(each.within_slo for each in alone)
     share = within / turns
-    counted = Estimate(value=share, low=None, high=None, n=turns, unit="share", method=LEVEL)
+    counted = Estimate(
+        value=share, low=None, high=None, n=turns, unit="share", method=SINGLE_SESSION
+    )
     if speed.estimate is None:
         return counted
     # A report shows it next to the interval of speed: the level is that one's.

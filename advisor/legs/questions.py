@@ -8,7 +8,8 @@ import numpy as np
 from advisor import words
 from advisor.assess.coverage import SLACK
 from advisor.assess.reach import USUAL, lengths_about, represented_shares
-from advisor.case import LONGEST, Case, PooledAccuracy, doubling
+from advisor.case import LONGEST, Case, doubling
+from advisor.results import PooledAccuracy
 from advisor.statistics.planning import PLANNED_DISCORDANCE, items_needed
 from advisor.steps import Questions
 from advisor.verdict import Need

@@ -7,9 +7,10 @@ binds it is: a loss that one of them has at its own lengths is not thinned by th
 from dataclasses import replace
 
 from advisor import words
-from advisor.case import Case, PooledAccuracy, Tested
+from advisor.case import Case
 from advisor.dtypes import same_numbers
 from advisor.legs import questions
+from advisor.results import PooledAccuracy, Tested
 from advisor.verdict import Leg, LegState, Need
 
 

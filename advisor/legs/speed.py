@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from advisor import words
-from advisor.case import Case, SpeedComparison, Tested
+from advisor.case import Case
 from advisor.estimate import Estimate
+from advisor.results import SpeedComparison, Tested
 from advisor.statistics.paired import MIN_PAIRS
 from advisor.statistics.planning import FAMILY, LEVEL, units_needed, z_reach
 from advisor.statistics.starts import ENOUGH_STARTS, SURE_PAIRS

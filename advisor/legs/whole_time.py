@@ -14,10 +14,11 @@ import numpy as np
 
 from advisor import words
 from advisor.assess.speed import controlled_change, start_scale
-from advisor.case import Case, Control, Tested
+from advisor.case import Case
 from advisor.estimate import Estimate
 from advisor.evidence import Bools, Calls, Floats, Ints
 from advisor.legs.speed import more_pairs
+from advisor.results import Control, Tested
 from advisor.statistics import paired
 from advisor.statistics.paired import PairTable
 from advisor.statistics.spread import Spread
@@ -55,6 +56,7 @@ def with_total(case: Case, arm: str, workload: str | None, typical: Tested) -> T
     needs = (more_pairs(case, speed),)
     if counts == "time":
         return Tested(leg=_by_time(leg, whole, least=least, needs=needs))
+    # The policy counts both from here on, so they have to agree.
     if _contradicts(leg.state, whole, least):
         reason = (
             f"the typical turn {words.change(leg.estimate)}, the time of all turns "
@@ -80,7 +82,10 @@ def _contradicts(state: LegState, whole: Estimate, least: float) -> bool:
 
 
 def _bears_out(state: LegState, near: Estimate, least: float) -> bool:
-    """Say whether the total changes as the typical turn does, at a milder level."""
+    """Say whether the total changes as the typical turn does.
+
+    *near* is its interval at a milder level. A typical turn that is slower is harm enough.
+    """
     match state:
         case "yes":
             return near.is_below(-least)

@@ -7,8 +7,9 @@ all from a length on, or at one place of the context.
 from collections.abc import Iterator
 
 from advisor import words
-from advisor.case import BrokenAnswers, Case
+from advisor.case import Case
 from advisor.evidence import Arm
+from advisor.results import BrokenAnswers
 from advisor.steps import Features, Questions
 from advisor.verdict import Finding
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Final
 
-from advisor.evidence import TwinReplay
+from advisor.loads import TwinReplay
 from advisor.statistics.crossing import LEVEL, CarriedLoad, Tried, crossing
 from advisor.statistics.spread import normal_reach
 from advisor.statistics.step_factor import Compared, StepFactor, step_factors

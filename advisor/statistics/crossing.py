@@ -21,7 +21,8 @@ from typing import Final
 import numpy as np
 import scipy
 
-from advisor.evidence import Floats, TwinReplay
+from advisor.evidence import Floats
+from advisor.loads import TwinReplay
 
 STEP: Final = 0.03  # of the log load; a fifth of what one trial is uncertain by
 BEYOND: Final = 1.5  # log load to both sides of what was tried that the limit may lie at
@@ -41,6 +42,18 @@ TROUBLED: Final = 20  # turns that the trouble of a server counts for, whatever 
 # a logistic averaged over normal shifts is one of a smaller slope (Zeger et al., 1988)
 MARGINAL: Final = 16 * 3**0.5 / (15 * np.pi)
 LEVEL: Final = 0.95
+
+
+def _moves() -> Floats:
+    """Return how likely a draw moves a curve by each number of steps, a row for each scatter."""
+    steps = np.arange(-FARTHEST, FARTHEST + 1)
+    deviations = STEP * steps / SCATTER
+    densities = np.exp(-0.5 * deviations**2)
+    probabilities: Floats = densities / densities.sum(axis=1, keepdims=True)
+    return probabilities
+
+
+MOVES: Final = _moves()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,8 +211,9 @@ def _prior(usual: float) -> Floats:
 def _log_likelihood(trial: Tried, halves: Floats, *, share: float) -> Floats:
     """Return how likely a trial is, by slope, scatter and where (*halves*) half of the turns hold.
 
-    It is the log of the likelihood over the best. That of a trial without a draw of its own is
-    binomial; the draw moves its curve, so it is averaged over normal moves.
+    It is the log of the likelihood, divided by that of a curve which meets the share exactly.
+    Without a draw of its own a trial is binomial. The draw moves its curve to smaller or larger
+    loads, so the binomial likelihood is averaged over normal moves.
     """
     ceiling = 1 - (1 - share) / 2  # half way between the wanted share and 1
     seen = min(max(trial.within / trial.turns, FLOOR), ceiling)
@@ -208,13 +222,9 @@ def _log_likelihood(trial: Tried, halves: Floats, *, share: float) -> Floats:
     within = scipy.special.xlogy(seen, expected / seen)
     beyond = scipy.special.xlogy(1 - seen, (1 - expected) / (1 - seen))
     unmoved = np.exp(trial.turns * (within + beyond))
-    steps = np.arange(-FARTHEST, FARTHEST + 1)
-    deviations = STEP * steps / SCATTER
-    moves = np.exp(-0.5 * deviations**2)
-    moves /= moves.sum(axis=1, keepdims=True)
-    # The curve stays as it is beyond both ends of the grid.
+    # A move beyond an end of the grid meets the likelihood at that end.
     padded = np.pad(unmoved, ((0, 0), (FARTHEST, FARTHEST)), mode="edge")
-    around = np.lib.stride_tricks.sliding_window_view(padded, steps.size, axis=1)
-    moved = np.swapaxes(around @ moves.T, 1, 2)
-    logs: Floats = np.log(moved + 1e-12)
+    neighbours = np.lib.stride_tricks.sliding_window_view(padded, 2 * FARTHEST + 1, axis=1)
+    averaged = np.swapaxes(neighbours @ MOVES.T, 1, 2)
+    logs: Floats = np.log(averaged + 1e-12)
     return logs

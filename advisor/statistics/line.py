@@ -6,7 +6,7 @@ covariance, whatever drifts or correlates inside a pair. With fewer than three p
 residuals have to do. Token latency is fitted two ways, to say when a line is the wrong picture.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy
@@ -233,7 +233,8 @@ def itl_line(
     bandwidth = None
     if kv_bytes_per_token is not None and slope.value > 0:
         tb_per_s = kv_bytes_per_token * 1e3 / 1e12
-        bandwidth = slope.inverse(tb_per_s, unit="TB/s", method="KV bytes per token / slope")
+        by_bytes = replace(slope, method="KV bytes per token / slope")
+        bandwidth = by_bytes.inverse(tb_per_s, unit="TB/s")
     gap = abs(slope.value - theil_sen.value)
     slopes_agree = gap <= DISAGREE * abs(theil_sen.value)
     return ItlLine(

@@ -41,7 +41,7 @@ def _keys(columns: Sequence[Ints]) -> Ints:
 
 def same_turns(reference: Calls, arm: Calls) -> tuple[Ints, Ints]:
     """Return the row numbers of the turns that ended cleanly on both, in equal order."""
-    if not len(reference) or not len(arm):
+    if not reference or not arm:
         none = np.zeros(0, dtype=np.int64)
         return none, none
     columns = [

@@ -77,9 +77,9 @@ def binomial_quantile(level: float, trials: int, chance: float) -> int:
 
 
 def binomial(trials: int, chance: float) -> tuple[Ints, Floats]:
-    """Return the numbers of successes that are not as good as impossible, and how likely each is.
+    """Return the numbers of successes that are likely enough to count, and how likely each is.
 
-    Eight deviations on each side of the mean leave out nothing that counts.
+    These lie within eight standard deviations of the mean.
     """
     mean = trials * chance
     if not 0 < chance < 1:
@@ -144,7 +144,10 @@ class Tail:
     samples: tuple[tuple[Floats, Ints], tuple[Floats, Ints]]
 
     def p_longer(self, times: float) -> float:
-        """Return the one-sided p-value that the arm's quantile is above *times* the other's."""
+        """Return the one-sided p-value that the arm's quantile is above *times* the other's.
+
+        It is Student's t over blocks, of the difference of the shares above the pooled quantile.
+        """
         (theirs, their_blocks), (mine, my_blocks) = self.samples
         scaled = mine / times
         pooled = np.concatenate([theirs, scaled])
@@ -165,7 +168,10 @@ class Tail:
         return float(scipy.special.stdtr(blocks - 1, -score))
 
     def least(self, level: float) -> float:
-        """Return the least ratio that the samples leave possible, at a one-sided *level*."""
+        """Return the least ratio that the samples leave possible, at a one-sided *level*.
+
+        It is found by bisection of the log, between no change and far above the ratio seen.
+        """
         low = 0.0
         high = math.log(max(self.ratio, 1.01)) + 1.0
         for _ in range(20):

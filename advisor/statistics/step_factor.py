@@ -19,7 +19,8 @@ from typing import Final
 import numpy as np
 import scipy
 
-from advisor.evidence import FACTORS, Floats
+from advisor.evidence import Floats
+from advisor.loads import FACTORS
 from advisor.statistics.spread import student_reach
 
 LOGS: Final = np.linspace(math.log(FACTORS[0]), math.log(FACTORS[-1]), 91)
@@ -29,7 +30,11 @@ BELIEVED: Final = 2 * MISSED
 """Largest log factor that is believed: that of the trials, less its standard error."""
 TILT: Final = 0.15
 """Prior sd of the change of the log factor by the log of the load: a slope may be off by that."""
-TILTS: Final = TILT * np.linspace(-3, 3, 25)
+TILTS: Final = TILT * np.linspace(-3, 3, 25)[:, None]
+PRIOR_OF_TILTS: Final = -0.5 * (TILTS / TILT) ** 2
+"""Log of the normal density of the tilt, a row for each tilt, but for a constant."""
+PRIOR: Final = PRIOR_OF_TILTS - 0.5 * (LOGS / MISSED) ** 2
+"""The same of tilt and log factor, which are independent."""
 TILTED: Final = 2 * TILT
 """Mean tilt beyond which an arm differs from its twin in something else than step times."""
 TOGETHER: Final = 0.1
@@ -80,7 +85,9 @@ class _Fit:
     likely: Floats
     """Log likelihood by tilt and log factor."""
     distance: float
-    """Sum of squares of the trials' distances from the likeliest, in standard deviations."""
+    """Pearson's statistic: the sum of squares of the trials' distances from the likeliest shares,
+    in standard deviations.
+    """
 
 
 def step_factors(trials: Mapping[str, Sequence[Compared]]) -> dict[str, StepFactor] | None:
@@ -98,60 +105,56 @@ def step_factors(trials: Mapping[str, Sequence[Compared]]) -> dict[str, StepFact
     # A correlation of the turns of a trial adds as much to their dispersion for each turn.
     if dispersion - 1 > TOGETHER * turns:
         return None
-    found = {}
-    for arm, fit in fits.items():
-        found[arm] = _factor(fit.likely / dispersion, freedom - 1)
-    is_believed = all(each.is_believed for each in found.values())
-    return found if is_believed else None
+    found = {arm: _factor(fit.likely / dispersion, freedom - 1) for arm, fit in fits.items()}
+    if all(each.is_believed for each in found.values()):
+        return found
+    return None
 
 
 def _dispersion(fits: Iterable[_Fit], *, freedom: int) -> float:
     """Return how many times as much trials scatter as independent turns would, 1 at least.
 
-    Trials in which everything holds scatter by nothing, so a small dispersion shows nothing.
+    It is Pearson's statistic by its degrees of freedom, as in a quasi-binomial regression. Trials
+    in which everything holds scatter by nothing, so a small dispersion shows nothing.
     """
     distance = sum(each.distance for each in fits)
     return max(1.0, distance / freedom)
 
 
 def _fit(trials: Sequence[Compared]) -> _Fit:
+    """Return the binomial likelihood of an arm's trials, and Pearson's statistic at its best."""
     likely = np.zeros((TILTS.size, LOGS.size))
     distance = np.zeros_like(likely)
     for each in trials:
-        asked = LOGS + TILTS[:, None] * each.beyond
-        told = np.interp(asked, np.log(FACTORS), each.expected)
-        expected = _unsure(told)
+        factor = LOGS + TILTS * each.beyond
+        held_by_twin = np.interp(factor, np.log(FACTORS), each.expected)
+        expected = _unsure(held_by_twin)
         seen = _unsure(np.float64(each.share))
         likely += each.turns * (seen * np.log(expected) + (1 - seen) * np.log(1 - expected))
         variance = expected * (1 - expected)
         distance += each.turns * (seen - expected) ** 2 / variance
-    best = np.argmax(likely + _prior())
+    best = np.argmax(likely + PRIOR)
     return _Fit(likely=likely, distance=float(distance.ravel()[best]))
 
 
 def _unsure(share: Floats | np.float64) -> Floats:
+    """Return shares kept away from 0 and 1, which have no log likelihood."""
     return np.clip(share, SURE, 1 - SURE / 2)
-
-
-def _prior() -> Floats:
-    return _prior_of_tilts() - 0.5 * (LOGS / MISSED) ** 2
-
-
-def _prior_of_tilts() -> Floats:
-    return np.asarray(-0.5 * (TILTS[:, None] / TILT) ** 2)
 
 
 def _factor(likely: Floats, freedom: int) -> StepFactor:
     """Return the mean and the scatter of the log factor, over all tilts."""
-    weights = _weights(likely + _prior())
+    weights = _weights(likely + PRIOR)
     mean, error = _mean_log(weights)
-    tilt = float((weights * TILTS[:, None]).sum())
-    alone, unsure = _mean_log(_weights(likely + _prior_of_tilts()))
-    asked = abs(alone) - unsure
+    tilt = float((weights * TILTS).sum())
+    # What the trials ask for without the prior of the factor.
+    mean_of_trials, error_of_trials = _mean_log(_weights(likely + PRIOR_OF_TILTS))
+    asked = abs(mean_of_trials) - error_of_trials
     return StepFactor(log=mean, error=error, freedom=freedom, tilt=tilt, asked=asked)
 
 
 def _weights(joint: Floats) -> Floats:
+    """Return the posterior of each point of the grid, from the logs of prior and likelihood."""
     return np.exp(joint - scipy.special.logsumexp(joint))
 
 

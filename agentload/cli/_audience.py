@@ -165,7 +165,7 @@ class AnswerProgress:
     """
 
     def __init__(
-        self, questions: Sequence[Question], *, arms: int, draw: Callable[[str], None] = transient
+        self, questions: Sequence[Question], *, arms: int, draw: Callable[[str], None]
     ) -> None:
         self._draw = draw
         self._totals: Counter[tuple[str, int]] = Counter()
@@ -200,8 +200,11 @@ class AnswerProgress:
 
 
 @contextmanager
-def _answers(questions: Sequence[Question], arms: int) -> Iterator[AnswerListener]:
-    progress = AnswerProgress(questions, arms=arms)
+def follow_answers(
+    questions: Sequence[Question], arms: int, *, draw: Callable[[str], None] = transient
+) -> Iterator[AnswerListener]:
+    """Give what listens to the answers of an evaluation, and draws how far it is."""
+    progress = AnswerProgress(questions, arms=arms, draw=draw)
     try:
         yield progress.answered
     finally:
@@ -225,7 +228,7 @@ def terminal() -> Audience:
     return Audience(
         notice=lambda text: notice(visible(text)),
         progress=progress,
-        answers=_answers,
+        answers=follow_answers,
         stopping=hear_stop,
         rows=lambda count: transient(rows_so_far(count)),
     )

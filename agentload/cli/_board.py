@@ -15,7 +15,7 @@ from itertools import groupby
 from textwrap import shorten, wrap
 from typing import Final
 
-from agentload.cli._audience import DRAWN_S, AnswerProgress, CallProgress, rows_so_far, terminal
+from agentload.cli._audience import DRAWN_S, CallProgress, follow_answers, rows_so_far, terminal
 from agentload.cli._closing import whole_statements
 from agentload.cli._print import is_watched, notice, repeatedly, transient
 from agentload.decision.ledger import LedgerEntry
@@ -24,9 +24,7 @@ from agentload.decision.state import DecisionState
 from agentload.layout.cost import Cost
 from agentload.model.metrics import ClockStart
 from agentload.model.record import Record
-from agentload.run.ask import Listener
 from agentload.run.audience import Audience
-from agentload.run.questions import Question
 from agentload.verdict.looks import SpeedInterval
 from agentload.visible import visible
 
@@ -71,7 +69,7 @@ class Board:
             usual,
             notice=_notice_folded,
             progress=self._follow_calls,
-            answers=self._follow_answers,
+            answers=partial(follow_answers, draw=self._pass),
             rows=lambda count: self._pass(rows_so_far(count)),
             step=self._pass,
         )
@@ -121,14 +119,6 @@ class Board:
         finally:
             self._progress = None
 
-    @contextmanager
-    def _follow_answers(self, questions: Sequence[Question], arms: int) -> Iterator[Listener]:
-        answers = AnswerProgress(questions, arms=arms, draw=self._pass)
-        try:
-            yield answers.answered
-        finally:
-            answers.end()
-
 
 def _notice_folded(text: str) -> None:
     """Say something above the board, folded at words."""
@@ -153,8 +143,9 @@ def stage_lines(state: DecisionState, columns: int) -> Iterator[str]:
         if name != asking:
             yield stage("✓", name, entries[-1].said, _minutes(entries))
     if state.asking is not None:
-        look, before = state.asking.look, by_stage.get(state.asking.look.criterion, ())
-        minutes = _minutes(before) + state.asking.minutes
+        look = state.asking.look
+        earlier = by_stage.get(look.criterion, ())
+        minutes = _minutes(earlier) + state.asking.minutes
         yield stage("▶", look.criterion, look.what, minutes)
     for later, when in _LATER.items():
         if later in by_stage or later == asking:

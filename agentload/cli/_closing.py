@@ -31,7 +31,12 @@ _STOP: Final = re.compile(r"(?<=[.;]) ")
 
 
 class _Part(Record, kw_only=False):
-    """Hold lines that stay together; those of the highest *rank* are left out first."""
+    """Hold lines that stay together; those of the highest *rank* are left out first.
+
+    In this order go: further rows of the figures (7), what steps are for and what questions took
+    (6), the coverage (5), later steps (4), empty lines (3), the second step (2), the commands of
+    screenings and further criteria (1).
+    """
 
     lines: Sequence[str]
     rank: int = 0
@@ -121,9 +126,10 @@ def _figures(document: Document, width: int) -> Iterator[_Part]:
     folded = [_row_lines(row, sizes) for row in texts]
     lines = columns([line for row in folded for line in row])
     for at, row in enumerate(folded):
-        is_said = texts[at][0].startswith(_SAID)
+        repeats_reason = texts[at][0].startswith(_SAID)
+        is_of_arms = at > len(table.rows)  # the head is row 0
         rank = 0 if at <= 1 else 1  # the head and the first criterion
-        if at > len(table.rows) or is_said:
+        if is_of_arms or repeats_reason:
             rank = 7
         yield _Part(tuple(islice(lines, len(row))), rank=rank)
 

@@ -267,12 +267,15 @@ def beyond_budget(ended: DecisionOutcome) -> str | None:
     criteria: tuple[Criterion, ...] = (stage.criterion, "accuracy")
     for criterion in criteria:
         need = _largest_need(ended, criterion)
+        if need is None:
+            continue
+        is_next = criterion == stage.criterion
+        fits = (need.minutes or 0.0) <= ended.left_minutes
         # What would fit into the time left is not what the budget lacks.
-        if need is not None and (
-            criterion != stage.criterion or (need.minutes or 0.0) > ended.left_minutes
-        ):
-            what = f"{stage.what}, " if isinstance(need.step, CapacitySearch) else ""
-            missing[criterion] = f"{what}{labels.cost(need)}"
+        if is_next and fits:
+            continue
+        what = f"{stage.what}, " if isinstance(need.step, CapacitySearch) else ""
+        missing[criterion] = f"{what}{labels.cost(need)}"
     lacking = " and ".join(missing.values())
     # Step times are no end in themselves: they say where capacity is measured.
     named = " and ".join(missing).replace("step times", "capacity")

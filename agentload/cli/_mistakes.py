@@ -107,17 +107,20 @@ def _part_of(typed: str, names: Iterable[str]) -> str | None:
     if word == typed:
         return None
     bare = {name.removeprefix("--"): name for name in names if name.startswith("--")}
-    words = {*word.split("-")}
+    words = {*word.split("-")}  # in any order, where no name begins alike
     found = [name for name in bare if name.startswith(word) or word.startswith(name)]
     if not found:
-        found = [
-            name for name in bare if words <= {*name.split("-")} or words >= {*name.split("-")}
-        ]
+        own_words = {name: {*name.split("-")} for name in bare}
+        found = [name for name, own in own_words.items() if words <= own or words >= own]
     return bare[found[0]] if len(found) == 1 else None
 
 
 def _of_another_verb(typed: str, value: str, verb: str) -> str | None:
-    """Return the verb that has an option which a verb lacks; both carry studies out."""
+    """Return the verb that has an option which *verb* lacks; None where none has.
+
+    Both carry studies out. An option that says where calls are sent is no reason to look for
+    another verb: its own form of the option is returned, or the same line with the verb for it.
+    """
     # late: help needs none of them
     from agentload.study.argv import options
     from agentload.study.forms import FORMS
@@ -129,9 +132,11 @@ def _of_another_verb(typed: str, value: str, verb: str) -> str | None:
         option = _nearest(typed, known)
         if option is None:
             continue
-        if option == "--profile" and verb not in _VERB_WITH.values():
+        plays_traces = verb in _VERB_WITH.values()
+        # All other verbs take a profile as an endpoint that is emulated.
+        if option == "--profile" and not plays_traces:
             return f"--endpoints emulated:{shlex.quote(value or _PLACEHOLDERS[option])}"
-        if verb in _VERB_WITH.values() and option in _VERB_WITH:
+        if option in _VERB_WITH and plays_traces:
             words = sys.argv[sys.argv.index(verb) + 1 :]
             own, *given = _by_option(words)
             kept = [each for each in given if each[0].partition("=")[0] in known - {typed}]
@@ -167,8 +172,10 @@ def _as_argument(
     options = [each for each in context.command.params if each not in known]
     flags = {name for each in options if each.is_flag for name in each.opts}
     rest = [each for each in given if each[0].partition("=")[0] != typed]
-    if any(len(each) > 1 + (each[0] not in flags and "=" not in each[0]) for each in given):
-        return None
+    for option, *words in given:
+        takes_word = option not in flags and "=" not in option
+        if len(words) > takes_word:
+            return None
     at = known.index(argument)
     is_there = len(arguments) == len(known)
     arguments[at : at + is_there] = [value]

@@ -2,6 +2,7 @@
 and what is only for people who watch on standard error.
 """
 
+import math
 import os
 import re
 import sys
@@ -44,7 +45,10 @@ def paint_words(text: str, styles: Mapping[str, Style]) -> str:
 
 @contextmanager
 def silence(*, is_quiet: bool) -> Iterator[None]:
-    """Print no notices and no progress, if so."""
+    """Print no notices and no progress while the block runs, where *is_quiet*.
+
+    A block inside a silent one is silent too.
+    """
     token = _QUIET.set(is_quiet or _QUIET.get())
     try:
         yield
@@ -54,7 +58,10 @@ def silence(*, is_quiet: bool) -> Iterator[None]:
 
 @contextmanager
 def worded_by(wording: Callable[[str], str]) -> Iterator[None]:
-    """Print what names options of the command line in the words of another place of them."""
+    """Have *wording* rephrase each text that is printed while the block runs.
+
+    A study may be written in a file: its reader knows fields where the text names options.
+    """
     token = _WORDING.set(wording)
     try:
         yield
@@ -63,24 +70,24 @@ def worded_by(wording: Callable[[str], str]) -> Iterator[None]:
 
 
 def rephrase(text: str) -> str:
-    """Return a text in the words of where its reader wrote the options; a command stays."""
+    """Return a text as `worded_by` has it; one with a command is left as it is, to be typed."""
     return text if "agentload " in text else _WORDING.get()(text)
 
 
 def is_watched() -> bool:
-    """Tell whether progress is drawn: standard error is a terminal that can move its cursor.
+    """Tell whether progress is drawn, which `--quiet` forbids.
 
-    Not with `--quiet`.
+    Standard error has to be a terminal that can move its cursor.
     """
     is_dumb = os.environ.get("TERM") == "dumb"
     return sys.stderr.isatty() and not is_dumb and not _QUIET.get()
 
 
 def print_json(value: object) -> None:
-    """Print a value as indented JSON: dataclasses by
-    field, what is not a number (NaN, infinity) as null.
+    """Print a value as indented JSON.
 
-    A verb with `--json` prints one document with it and nothing else to stdout.
+    Dataclasses are printed by field, NaN and infinity as null. A verb with `--json` prints one such
+    document and nothing else.
     """
     import msgspec  # late: `agentload --help` does not need it
 
@@ -89,8 +96,9 @@ def print_json(value: object) -> None:
 
 
 class _Drawing:
-    """Lines at the end of a terminal that are drawn again in their
-    place, also after it was resized, when long lines are wrapped.
+    """Draw lines at the end of a terminal, each time in the place of those drawn before.
+
+    A terminal that was made narrower wraps these: they then take more rows.
     """
 
     def __init__(self) -> None:
@@ -101,8 +109,10 @@ class _Drawing:
         """Draw these in place of the lines before, with text *above* that stays."""
         with self._lock, suppress(OSError):  # the terminal may have gone
             wide, high = os.get_terminal_size(sys.stderr.fileno())
-            rows = sum(max(1, -(-width // (wide or 80))) for width in self._widths)
-            shown = [line[: (wide or 80) - 1] for line in lines[: max(1, (high or 24) - 1)]]
+            wide = wide or 80  # a terminal of unknown size says 0
+            high = high or 24
+            rows = sum(max(1, math.ceil(width / wide)) for width in self._widths)
+            shown = [line[: wide - 1] for line in lines[: max(1, high - 1)]]
             up = f"\x1b[{rows - 1}A" if rows > 1 else ""
             begin = f"\r{up}\x1b[J" if self._widths else ""
             print(begin + above + "\n".join(shown), end="", file=sys.stderr, flush=True)
@@ -115,7 +125,7 @@ _DRAWING: Final = _Drawing()
 def transient(*lines: str) -> None:
     """Draw progress on a terminal in the place of what was drawn before.
 
-    Without lines, or with an empty one, it goes.
+    Without lines, or with an empty one, what was drawn is removed.
     """
     if is_watched():
         _DRAWING.draw([line for line in lines if line])

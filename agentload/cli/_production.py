@@ -18,13 +18,13 @@ def production(against: str) -> Scrape:
             f"--against takes prometheus=URL or prometheus=FILE, got '{against}'",
             hint="--against prometheus=http://HOST:8000/metrics",
         )
-    told = scrape(place)
-    if told.histogram("prompt_tokens") is None:
+    scraped = scrape(place)
+    if scraped.histogram("prompt_tokens") is None:
         raise TraceError(
             f"{public_name(place)}: no request has ended yet, or it is no vLLM or SGLang",
             hint=f"{HINT}, after some load",
         )
-    return told
+    return scraped
 
 
 def print_compared(rows: Sequence[Likeness]) -> None:

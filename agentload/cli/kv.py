@@ -94,7 +94,7 @@ def kv(
         is_multimodal=bool(config.keys() & {"vision_config", "audio_config"}),
         scaling=position_scaling(config),
     )
-    told = advice(subject) if rules else ()
+    applied_rules = advice(subject) if rules else ()
     if json:
         print_json(
             {
@@ -104,20 +104,20 @@ def kv(
                 "layers": layer_sizes(made, block_tokens=block),
                 "sizes": subject.sizes,
                 "cautions": cautions(made),
-                "rules": told,
+                "rules": applied_rules,
             }
         )
         return
     _print(
         subject,
-        told,
+        applied_rules,
         assumed=""
         if batched_tokens or room
         else " (as on most GPUs; --gpu or --batched-tokens says otherwise)",
     )
 
 
-def _print(subject: ServedModel, told: tuple[PublishedRule, ...], *, assumed: str) -> None:
+def _print(subject: ServedModel, applied_rules: tuple[PublishedRule, ...], *, assumed: str) -> None:
     print(
         f"{subject.shape.name}: {subject.memory_bytes / GIB:.2f} GiB of KV cache on each "
         f"GPU, requests of up to {subject.max_model_len:,} "
@@ -140,9 +140,9 @@ def _print(subject: ServedModel, told: tuple[PublishedRule, ...], *, assumed: st
     print_table(head, [_cells(each) for each in subject.sizes])
     for caution in cautions(subject.shape):
         print(f"\nnote: {caution}")
-    if told:
+    if applied_rules:
         print()
-        print(*_rules(told), sep="\n")
+        print(*_rules(applied_rules), sep="\n")
 
 
 def _model(

@@ -94,8 +94,9 @@ def _rows(part: ModelPart) -> Iterator[tuple[str, ...]]:
     for kind in dict.fromkeys(step.kind for step in part.steps if step.kind != "report"):
         costs = [part.estimates[step.name] for step in part.steps if step.kind == kind]
         taken = total(costs)
+        searches = f", {len(costs)} searches" if kind == "concurrency" else ""
         yield (
-            f"{part.name}: {kind}" + (f", {len(costs)} searches" if kind == "concurrency" else ""),
+            f"{part.name}: {kind}{searches}",
             f"{taken.calls:,}" if taken.calls else "–",
             str(taken.starts or "–"),
             f"{taken.minutes:,.0f}",

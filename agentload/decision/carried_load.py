@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from advisor.evidence import FACTORS, TwinReplay
+from advisor.loads import FACTORS, TwinReplay
 from agentload.decision.budget import BudgetLimit
 from agentload.decision.forecast import LookPrice
 from agentload.decision.known import Known

@@ -11,8 +11,8 @@ from typing import Final
 import msgspec
 from msgspec import field
 
-from advisor.evidence import POOL_HOLDS
 from advisor.legs import questions
+from advisor.loads import POOL_HOLDS
 from advisor.policy import Policy
 from advisor.policy import ServiceLimits as Level
 from agentload.decision.apart import narrowest

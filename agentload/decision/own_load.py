@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 
 from advisor.estimate import Estimate
-from advisor.evidence import TwinChange
+from advisor.loads import TwinChange
 from agentload.dispatch.arrivals import rng_of
 from agentload.evidence.capacity import TWINS
 from agentload.layout.steady import Steady

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from advisor.evidence import POOL_HOLDS
+from advisor.loads import POOL_HOLDS
 from agentload.decision.look import PAIRS
 from agentload.errors import UsageError
 from agentload.layout.steady import Steady

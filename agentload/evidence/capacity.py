@@ -15,8 +15,8 @@ import duckdb
 
 from advisor.assess.capacity import SHARE, limits
 from advisor.estimate import Estimate
-from advisor.evidence import CapacityPoint, TwinChange
-from advisor.evidence import TwinReplay as TwinReplay  # noqa: PLC0414  # for those who play
+from advisor.loads import CapacityPoint, TwinChange
+from advisor.loads import TwinReplay as TwinReplay  # noqa: PLC0414  # for those who play
 from advisor.policy import ServiceLimits
 from advisor.statistics import carried_loads as estimates
 from advisor.statistics.crossing import CarriedLoad, Crossing, crossing

@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 import polars as pl
 
-from advisor.evidence import Arm, CapacityPoint, Telemetry
+from advisor.evidence import Arm, Telemetry
+from advisor.loads import CapacityPoint
 from agentload.evidence.plays import PlayedBlock
 from agentload.evidence.telemetry import hit_rate
 from agentload.model.record import Record

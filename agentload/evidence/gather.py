@@ -11,15 +11,14 @@ import polars as pl
 
 from advisor.evidence import (
     Arm,
-    CapacityPoint,
     Evidence,
     Observation,
     OwnCalls,
-    PairLoad,
     StartHistory,
     Telemetry,
     WorkloadClass,
 )
+from advisor.loads import CapacityPoint, PairLoad
 from agentload.errors import EvidenceError
 from agentload.evidence import (
     capacity,

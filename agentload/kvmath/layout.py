@@ -15,6 +15,8 @@ from agentload.model.kv import FORMATS, KvDtype
 from agentload.model.profile import LayerGroup, LayerKind, ModelShape
 from agentload.model.record import Record
 
+_ENDLESS = 1 << 62
+"""Tokens of a request that is longer than any window."""
 PADDED_GROUP = 1.5
 """Below this ratio of layers, vLLM pads the smaller kind up to the larger.
 
@@ -96,6 +98,11 @@ class BlockTable(Record):
     block_tokens: int
     window: int | None = None
 
+    @property
+    def grows(self) -> bool:
+        """Whether a request needs more of these pages the longer it gets."""
+        return self.kind in _GROWING
+
     def peak_pages(self, tokens: int, in_flight: int, *, prefix_caching: bool) -> int:
         """Return the most pages that one request of *tokens* holds in one table.
 
@@ -114,10 +121,13 @@ class BlockTable(Record):
                 return 2 if prefix_caching else 1
 
     def decode_pages(self, *, prefix_caching: bool) -> int:
-        """Return a decoding request's fixed pages in one table; 0 if they grow."""
-        if self.kind in _GROWING:
+        """Return a decoding request's fixed pages in one table; 0 if they grow.
+
+        They are those of a request that is longer than any window.
+        """
+        if self.grows:
             return 0
-        return self.peak_pages(1 << 62, 0, prefix_caching=prefix_caching)
+        return self.peak_pages(_ENDLESS, 0, prefix_caching=prefix_caching)
 
 
 class Layout(Record):
@@ -131,7 +141,7 @@ class Layout(Record):
     @property
     def block_tokens(self) -> int:
         """Tokens of a block over all growing tables: the step of growth and of prefix hits."""
-        return lcm(*(table.block_tokens for table in self.tables if table.kind in _GROWING))
+        return lcm(*(table.block_tokens for table in self.tables if table.grows))
 
     @property
     def pages_per_block(self) -> int:
@@ -139,7 +149,7 @@ class Layout(Record):
         return sum(
             table.count * (self.block_tokens // table.block_tokens)
             for table in self.tables
-            if table.kind in _GROWING
+            if table.grows
         )
 
     @property
@@ -174,7 +184,10 @@ def layout(
     block_tokens: int = 16,
     prefix_caching: bool = True,
 ) -> Layout:
-    """Cut the KV cache of a model into pages."""
+    """Cut the KV cache of a model into pages.
+
+    Where all layers keep every token, one table serves all of them.
+    """
     pairs = [
         (group, token_bytes(group, dtype))
         for group, dtype in stored_dtypes(model, kv_dtype, skip_layers)
@@ -197,16 +210,19 @@ def layout(
     specs = _same_page(specs)
     counts = [spec.group.layers for spec in specs]
     fewest, most = min(counts), max(counts)
-    per_group = most if most < fewest * PADDED_GROUP else fewest
+    layers_per_group = most if most < fewest * PADDED_GROUP else fewest
     return Layout(
-        page_bytes=per_group * specs[0].page_bytes,
-        tables=tuple(_table(spec, per_group) for spec in specs),
+        page_bytes=layers_per_group * specs[0].page_bytes,
+        tables=tuple(_tables(spec, layers_per_group) for spec in specs),
         prefix_caching=prefix_caching,
     )
 
 
 def _hybrid_block(pairs: list[tuple[LayerGroup, int]], block_tokens: int) -> int:
-    """Return the tokens of an attention block that is as large as a recurrent state."""
+    """Return the tokens of an attention block that is as large as a recurrent state.
+
+    Without such states it is *block_tokens*.
+    """
     state = max((group.state_bytes for group, _ in pairs if group.kind == "mamba"), default=0)
     if not state:
         return block_tokens
@@ -226,11 +242,12 @@ def _same_page(specs: list[_Spec]) -> list[_Spec]:
     return out
 
 
-def _table(spec: _Spec, per_group: int) -> BlockTable:
+def _tables(spec: _Spec, layers_per_group: int) -> BlockTable:
+    """Return the tables of one kind of layer, one for each group of them."""
     group = spec.group
     return BlockTable(
         kind=group.kind,
-        count=ceil(group.layers / per_group),
+        count=ceil(group.layers / layers_per_group),
         block_tokens=spec.block_tokens,
         window=group.window,
     )

@@ -53,12 +53,17 @@ class Query(Record):
         """Return a query parameter, or an empty string."""
         return next((value for name, value in self.words if name == key), "").strip()
 
-    def number(self, key: str) -> int:
-        """Return a query parameter as a number of at least 1, or 1."""
+    def number(self, key: str, *, otherwise: int) -> int:
+        """Return a query parameter as a number; *otherwise* where none was typed."""
         text = self.word(key)
         if text.isascii() and text.isdigit() and len(text) < 10:
-            return max(1, int(text))
-        return 1
+            return int(text)
+        return otherwise
+
+    @property
+    def page_number(self) -> int:
+        """Return which page of a list is wanted, from 1."""
+        return max(1, self.number("page", otherwise=1))
 
 
 class CachedAnswer(Record, Generic[T]):

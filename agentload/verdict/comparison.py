@@ -14,15 +14,8 @@ import duckdb
 import numpy as np
 
 from advisor.decide import decide
-from advisor.evidence import (
-    Calls,
-    CapacityPoint,
-    ClientHealth,
-    ContextSweep,
-    Evidence,
-    Ints,
-    Observation,
-)
+from advisor.evidence import Calls, ClientHealth, ContextSweep, Evidence, Ints, Observation
+from advisor.loads import CapacityPoint
 from agentload.errors import EvidenceError
 from agentload.evidence.view import RunView, run_view
 from agentload.model.record import Record

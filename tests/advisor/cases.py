@@ -11,7 +11,6 @@ from advisor.evidence import (
     AccuracyBucket,
     Arm,
     Calls,
-    CapacityPoint,
     ClientHealth,
     ContextSweep,
     Evidence,
@@ -19,6 +18,7 @@ from advisor.evidence import (
     Telemetry,
     WorkloadClass,
 )
+from advisor.loads import CapacityPoint
 from tests.advisor.worlds import Noise, answers, simulated_calls, simulated_sweep
 
 H100 = GpuFacts(

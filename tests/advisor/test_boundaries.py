@@ -331,7 +331,7 @@ def test_an_inverse_turns_its_ends_round_and_opens_those_at_zero() -> None:
         "1/s",
         "mean",
     )
-    opened = replace(ESTIMATE, low=0.0).inverse(8.0, unit="1/s", method="inverse")
+    opened = replace(ESTIMATE, low=0.0, method="inverse").inverse(8.0, unit="1/s")
     assert (opened.low, opened.high, opened.method) == (2.0, None, "inverse")
     assert replace(ESTIMATE, high=None).inverse(8.0, unit="1/s").low is None
     assert [ESTIMATE.is_above(bound) for bound in (0.9, 1.0)] == [True, False]

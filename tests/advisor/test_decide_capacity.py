@@ -10,7 +10,8 @@ import pytest
 
 from advisor.decide import decide
 from advisor.deployment import Deployment
-from advisor.evidence import CapacityPoint, Evidence, StartHistory, Telemetry, WorkloadClass
+from advisor.evidence import Evidence, StartHistory, Telemetry, WorkloadClass
+from advisor.loads import CapacityPoint
 from advisor.policy import Policy, ServiceLimits
 from advisor.steps import CapacitySearch
 from advisor.verdict import Decision

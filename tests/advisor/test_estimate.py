@@ -31,7 +31,7 @@ def test_an_open_end_is_never_cleared() -> None:
 def test_the_inverse_turns_the_ends_round_and_opens_one_that_is_not_above_zero() -> None:
     pace = replace(HALF, value=0.5, low=0.25, high=1.0)
     assert pace.inverse(2.0, unit="s") == replace(HALF, value=4.0, low=2.0, high=8.0, unit="s")
-    assert replace(pace, low=-0.1).inverse(2.0, unit="s", method="n") == replace(
+    assert replace(pace, low=-0.1, method="n").inverse(2.0, unit="s") == replace(
         HALF, value=4.0, low=2.0, high=None, unit="s", method="n"
     )
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from advisor.decide import decide
-from advisor.evidence import PairLoad, Telemetry
+from advisor.evidence import Telemetry
+from advisor.loads import PairLoad
 from tests.advisor.cases import BF16, FP8, compared
 
 FITS = PairLoad(sessions=4, user_wait_s=5.0, held_tokens=370_000.0)

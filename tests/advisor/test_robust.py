@@ -14,13 +14,13 @@ from advisor.deployment import GpuFacts, Model
 from advisor.evidence import (
     AccuracyBucket,
     Arm,
-    CapacityPoint,
     ContextSweep,
     Evidence,
     Observation,
     Telemetry,
     WorkloadClass,
 )
+from advisor.loads import CapacityPoint
 from advisor.policy import Policy, ServiceLimits
 from tests.advisor.cases import compared, sweeps
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from advisor.assess.capacity import SHARE
 from advisor.decide import assess
-from advisor.evidence import FACTORS, CapacityPoint, TwinReplay
 from advisor.legs.capacity import capacity_leg
+from advisor.loads import FACTORS, CapacityPoint, TwinReplay
 from advisor.policy import Policy
 from agentload.cli._print import table
 from agentload.decision.carried_load import around

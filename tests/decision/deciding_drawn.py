@@ -10,7 +10,7 @@ from tempfile import gettempdir
 from typing import cast
 
 from advisor.decide import decide
-from advisor.evidence import FACTORS
+from advisor.loads import FACTORS
 from advisor.statistics.carried_loads import INVERSE
 from advisor.verdict import Decision
 from agentload.decision.agenda import Agenda

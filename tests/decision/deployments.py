@@ -18,15 +18,8 @@ import numpy as np
 import yaml
 
 from advisor.deployment import Deployment
-from advisor.evidence import (
-    FACTORS,
-    AccuracyBucket,
-    Calls,
-    CapacityPoint,
-    Evidence,
-    Scales,
-    WorkloadClass,
-)
+from advisor.evidence import AccuracyBucket, Calls, Evidence, Scales, WorkloadClass
+from advisor.loads import FACTORS, CapacityPoint
 from advisor.statistics.paired import pair_table
 from agentload.decision.long_run import KNOWN
 from agentload.decision.look import ITEMS, PAIRS

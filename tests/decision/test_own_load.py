@@ -13,7 +13,7 @@ import pytest
 
 import agentload
 from advisor.estimate import Estimate
-from advisor.evidence import PairLoad, TwinChange
+from advisor.loads import PairLoad, TwinChange
 from agentload.decision import own_load
 from agentload.decision.own_load import OwnLoad, rows
 from agentload.emulator.steptime import off

@@ -12,8 +12,9 @@ import polars as pl
 import pytest
 
 from advisor.assess.capacity import capacities
-from advisor.evidence import CapacityPoint, Evidence, Telemetry
+from advisor.evidence import Evidence, Telemetry
 from advisor.gates import impossible_hits
+from advisor.loads import CapacityPoint
 from advisor.policy import Policy
 from agentload.evidence.capacity import Concurrency, capacity, concurrency, next_search
 from agentload.evidence.fill import PoolFill, point

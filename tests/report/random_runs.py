@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from advisor.decide import decide
-from advisor.evidence import CapacityPoint, Evidence, Kind, Observation, Telemetry, WorkloadClass
+from advisor.evidence import Evidence, Kind, Observation, Telemetry, WorkloadClass
+from advisor.loads import CapacityPoint
 from advisor.policy import Policy, ServiceLimits
 from agentload.report.document import document
 from agentload.report.parts import Document, Made, RunFacts

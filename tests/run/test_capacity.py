@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from advisor.assess.room import hit_cliff
-from advisor.evidence import CapacityPoint
+from advisor.loads import CapacityPoint
 from advisor.policy import ServiceLimits as Level
 from agentload.cli import main as cli
 from agentload.cli._results import cliff_lines

@@ -11,7 +11,8 @@ import pytest
 
 from advisor.deployment import Deployment
 from advisor.estimate import Estimate
-from advisor.evidence import Arm, CapacityPoint, ContextSweep, Evidence, TwinChange
+from advisor.evidence import Arm, ContextSweep, Evidence
+from advisor.loads import CapacityPoint, TwinChange
 from agentload.errors import EvidenceError
 from agentload.evidence.gather import gather
 from agentload.evidence.view import RunView, run_view

@@ -9,7 +9,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from advisor.evidence import Calls, CapacityPoint, Floats, Ints
+from advisor.evidence import Calls, Floats, Ints
+from advisor.loads import CapacityPoint
 from advisor.statistics.paired import same_turns
 from advisor.steps import CapacitySearch
 from agentload.report import format as say

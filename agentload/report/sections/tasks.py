@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from advisor.estimate import Estimate
-from advisor.evidence import CapacityPoint, present
+from advisor.evidence import present
+from advisor.loads import CapacityPoint
 from advisor.verdict import HitCliff, TaskFigures
 from agentload.report import format as say
 from agentload.report import labels

@@ -21,6 +21,7 @@ from agentload.ui.source import NotFoundError, Query
 
 SESSIONS: Final = 200
 """Sessions of a pair that are listed, those that differ most first."""
+_NO_PAIR: Final = -1
 CHUNKS: Final = 500
 """Rows of a call's table of chunks."""
 
@@ -206,17 +207,17 @@ class CallPage(Record):
 
 def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> PairPage:
     """Read a pair of blocks; raise `NotFoundError` if the run has none of that number."""
-    told, slots = _run(connection, query)
-    number = _number(query.word("pair"))
-    pairs = sorted({each.pair for each in told.blocks})
+    overview, slots = _overview(connection, query)
+    number = query.number("pair", otherwise=_NO_PAIR)
+    pairs = sorted({each.pair for each in overview.blocks})
     if number not in pairs:
         raise NotFoundError(
-            f"run {told.run.run_id} has no pair {query.word('pair')}",
+            f"run {overview.run.run_id} has no pair {query.word('pair')}",
             hint=f"its pairs: {', '.join(map(str, pairs))}",
         )
     workload = query.word("workload")
     rows = records(
-        connection, SessionOnArm, _SESSIONS, run=told.run.run_id, pair=number, workload=workload
+        connection, SessionOnArm, _SESSIONS, run=overview.run.run_id, pair=number, workload=workload
     )
     arms = tuple(arm for arm in slots if any(each.arm == arm for each in rows))
     by_session: dict[str, dict[str, SessionOnArm]] = {}
@@ -230,12 +231,12 @@ def pair(connection: duckdb.DuckDBPyConnection, query: Query) -> PairPage:
     lines.sort(key=lambda line: line.largest, reverse=True)
     place = pairs.index(number)
     return PairPage(
-        run=told,
+        run=overview,
         pair=number,
         workload=workload,
         arms=arms,
         slots=slots,
-        blocks=tuple(each for each in told.blocks if each.pair == number),
+        blocks=tuple(each for each in overview.blocks if each.pair == number),
         sessions=tuple(lines[:SESSIONS]),
         total=len(lines),
         chart=_differences(lines, arms, slots),
@@ -249,9 +250,13 @@ def session(connection: duckdb.DuckDBPyConnection, query: Query) -> SessionPage:
 
     Raise `NotFoundError` if there are none.
     """
-    told, slots = _run(connection, query)
+    overview, slots = _overview(connection, query)
     turns = _turns(
-        connection, told, slots, pair=_number(query.word("pair")), session=query.word("session")
+        connection,
+        overview,
+        slots,
+        pair=query.number("pair", otherwise=_NO_PAIR),
+        session=query.word("session"),
     )
     begins: dict[str, int] = {}
     for each in turns:
@@ -259,7 +264,7 @@ def session(connection: duckdb.DuckDBPyConnection, query: Query) -> SessionPage:
     lasted = [(each.done_ns or each.released_ns) - begins[each.arm] for each in turns]
     whole = max(lasted) or 1
     return SessionPage(
-        run=told,
+        run=overview,
         pair=turns[0].pair,
         session=turns[0].session,
         workload=turns[0].workload,
@@ -274,23 +279,23 @@ def call(connection: duckdb.DuckDBPyConnection, query: Query) -> CallPage:
 
     Raise `NotFoundError` if there is none of that name.
     """
-    told, slots = _run(connection, query)
-    asked = {"run": told.run.run_id, "call": query.word("call")}
+    overview, slots = _overview(connection, query)
+    asked = {"run": overview.run.run_id, "call": query.word("call")}
     found = connection.execute(_CALL, asked).fetchone()
     if found is None:
         raise NotFoundError(
-            f"run {told.run.run_id} has no call '{query.word('call')}'",
+            f"run {overview.run.run_id} has no call '{query.word('call')}'",
             hint="its calls are listed by pair and session",
         )
     number, name, at, arm = found
-    turns = _turns(connection, told, slots, pair=number, session=name)
+    turns = _turns(connection, overview, slots, pair=number, session=name)
     own = next(each for each in turns if each.request_id == asked["call"])
     line = [each for each in turns if each.arm == arm and each.leg == own.leg]
     place = line.index(own)
     twins = tuple(each for each in turns if each.turn == at and each is not own)
     chunks = own.chunks()
     return CallPage(
-        run=told,
+        run=overview,
         turn=own,
         slots=slots,
         twins=twins,
@@ -302,19 +307,22 @@ def call(connection: duckdb.DuckDBPyConnection, query: Query) -> CallPage:
     )
 
 
-def _run(connection: duckdb.DuckDBPyConnection, query: Query) -> tuple[RunSummary, dict[str, int]]:
-    told = summary(connection, run_named(connection, query.name))
+def _overview(
+    connection: duckdb.DuckDBPyConnection, query: Query
+) -> tuple[RunSummary, dict[str, int]]:
+    """Return the run that a page is about, and the colour of each arm by its number."""
+    overview = summary(connection, run_named(connection, query.name))
     # Of a damaged journal, blocks may name arms that no row describes.
-    described = [each.arm for each in told.arms]
-    played = [each.arm for each in told.blocks]
+    described = [each.arm for each in overview.arms]
+    played = [each.arm for each in overview.blocks]
     arms = dict.fromkeys((*described, *played))
-    return told, {arm: place % SLOTS for place, arm in enumerate(arms)}
+    return overview, {arm: place % SLOTS for place, arm in enumerate(arms)}
 
 
 def _turns(
-    connection: duckdb.DuckDBPyConnection, told: RunSummary, slots: dict[str, int], **where: Any
+    connection: duckdb.DuckDBPyConnection, overview: RunSummary, slots: dict[str, int], **where: Any
 ) -> tuple[Attempt, ...]:
-    found = records(connection, Attempt, _TURNS, run=told.run.run_id, arms=list(slots), **where)
+    found = records(connection, Attempt, _TURNS, run=overview.run.run_id, arms=list(slots), **where)
     if not found:
         raise NotFoundError(
             f"pair {where['pair']} has no session '{where['session']}'",
@@ -323,13 +331,11 @@ def _turns(
     return found
 
 
-def _number(text: str) -> int:
-    if text.isascii() and text.isdigit() and len(text) < 10:
-        return int(text)
-    return -1
-
-
 def _change(first: SessionOnArm | None, other: SessionOnArm | None) -> float | None:
+    """Return by how much longer a session took than on the *first* arm.
+
+    None where an arm did not finish all of its calls, or the first took no time.
+    """
     if first is None or other is None or not first.task_ms or other.task_ms is None:
         return None
     ended_well = first.ok == first.calls == other.ok == other.calls

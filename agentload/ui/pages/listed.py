@@ -214,7 +214,7 @@ def runs(
         "status": query.word("status"),
         **{word: query.word(word) for word in ("job", "model", "arm", "since", "until")},
         "terms": query.word("q").lower().split(),
-        "page": query.number("page"),
+        "page": query.page_number,
         "size": size,
     }
     rows = connection.execute(_RUNS, wanted).fetchall()
@@ -256,7 +256,7 @@ def decisions(
     connection: duckdb.DuckDBPyConnection, query: Query, *, size: int = DECISIONS_A_PAGE
 ) -> ListPage[DecisionLine]:
     """Read stored decisions, and those of job executions; past the end is the last page."""
-    rows = connection.execute(_DECISIONS, {"size": size, "page": query.number("page")}).fetchall()
+    rows = connection.execute(_DECISIONS, {"size": size, "page": query.page_number}).fetchall()
     names = [each.name for each in fields(DecisionLine)]
     lines = tuple(DecisionLine(**dict(zip(names, row, strict=False))) for row in rows)
     return _listed(lines, rows, size)

@@ -186,14 +186,14 @@ def run_named(connection: duckdb.DuckDBPyConnection, name: str) -> str:
 def run(connection: duckdb.DuckDBPyConnection, query: Query) -> RunPage:
     """Read a run by its name or a prefix of it; raise `NotFoundError` if there is none."""
     name = run_named(connection, query.name)
-    told = summary(connection, name)
-    arms = [each.arm for each in told.arms]
+    overview = summary(connection, name)
+    arms = [each.arm for each in overview.arms]
     sound = sorted(
-        {each.pair for each in told.blocks}
-        - {each.pair for each in told.blocks if each.void or each.warmup}
+        {each.pair for each in overview.blocks}
+        - {each.pair for each in overview.blocks if each.void or each.warmup}
     )
     return RunPage(
-        summary=told,
+        summary=overview,
         slots={arm: position % SLOTS for position, arm in enumerate(arms)},
         verdict=_verdict(connection, name),
         timings=records(connection, CallTimes, _TIMINGS, run=name, arms=arms),
@@ -202,9 +202,9 @@ def run(connection: duckdb.DuckDBPyConnection, query: Query) -> RunPage:
         ),
         answers=records(connection, Right, _ANSWERS, run=name),
         tasks=tuple(each for each in figures(connection, name).arms if each.tasks is not None),
-        charts=tuple(_charts(told)),
+        charts=tuple(_charts(overview)),
         job=_job(connection, name),
-        pairs=tuple(sound or sorted({each.pair for each in told.blocks})),
+        pairs=tuple(sound or sorted({each.pair for each in overview.blocks})),
     )
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from advisor.assess import capacity
-from advisor.evidence import CapacityPoint, WorkloadClass
+from advisor.evidence import WorkloadClass
+from advisor.loads import CapacityPoint
 from advisor.policy import Policy
 from advisor.statistics.crossing import CarriedLoad
 from advisor.verdict import Capacity

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.assess import coverage
-from advisor.case import Beyond
 from advisor.decide import decide
 from advisor.evidence import Calls, Evidence, Floats, OwnCalls, WorkloadClass
 from advisor.policy import Policy
+from advisor.results import Beyond
 from advisor.verdict import ArmVerdict, Decision
 from tests.advisor.cases import bare, compared
 

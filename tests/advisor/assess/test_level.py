@@ -8,7 +8,8 @@ import pytest
 
 from advisor.assess.level import service_levels
 from advisor.decide import assess, decide
-from advisor.evidence import CapacityPoint, Evidence
+from advisor.evidence import Evidence
+from advisor.loads import CapacityPoint
 from advisor.policy import Policy, ServiceLimits
 from advisor.verdict import LegState
 from tests.advisor.cases import bare, compared, search

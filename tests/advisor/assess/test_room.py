@@ -10,11 +10,11 @@ import pytest
 
 from advisor.assess import room
 from advisor.assess.room import hit_cliff
-from advisor.case import Room
 from advisor.decide import decide
 from advisor.deployment import Deployment
 from advisor.evidence import Calls, Evidence
 from advisor.policy import Policy
+from advisor.results import Room
 from tests.advisor.cases import H100, bare, compared, observed
 from tests.advisor.worlds import Noise, simulated_calls
 

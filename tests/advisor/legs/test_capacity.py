@@ -10,8 +10,9 @@ from advisor.assess.capacity import limits
 from advisor.case import Case
 from advisor.decide import assess
 from advisor.estimate import Estimate
-from advisor.evidence import CapacityPoint, Evidence, Telemetry, WorkloadClass
+from advisor.evidence import Evidence, Telemetry, WorkloadClass
 from advisor.legs.capacity import _equal_pools, _is_narrow, _measured, capacity_leg
+from advisor.loads import CapacityPoint
 from advisor.policy import Policy, ServiceLimits
 from advisor.steps import CapacitySearch
 from tests.advisor.cases import BF16, FP8, bare, compared, search

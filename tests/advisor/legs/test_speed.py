@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from advisor.assess.speed import controls, controls_of, floor_of
-from advisor.case import Case, Room
+from advisor.case import Case
 from advisor.decide import assess, decide
 from advisor.estimate import Estimate
 from advisor.evidence import AaControl, Calls, Evidence, StartHistory, WorkloadClass
@@ -16,6 +16,7 @@ from advisor.legs.capacity import pays_leg
 from advisor.legs.speed import MOST_PAIRS, by_prior, claim, more_pairs, restarts, speed_leg
 from advisor.legs.whole_time import with_total
 from advisor.policy import Policy
+from advisor.results import Room
 from advisor.statistics.planning import units_needed
 from advisor.steps import MorePairs, Restarts
 from advisor.verdict import Leg, LegState, Need

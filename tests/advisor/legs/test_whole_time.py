@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor import case as cases
-from advisor import words
+from advisor import results, words
 from advisor.case import Case
 from advisor.decide import assess
 from advisor.estimate import Estimate
@@ -25,9 +24,9 @@ WILD = Noise(call=0.1, wander=0.05, block=0.12)
 CALM = {"pairs": 24, "noise": QUIET}
 
 
-def typical(state: LegState) -> cases.Tested:
+def typical(state: LegState) -> results.Tested:
     estimate = Estimate(value=0.0, low=-0.01, high=0.01, n=6, unit="relative", method="mean")
-    return cases.Tested(
+    return results.Tested(
         leg=Leg(name="pays", state=state, estimate=estimate, margin=0.03, reason="typical")
     )
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from advisor.evidence import FACTORS, TwinReplay
+from advisor.loads import FACTORS, TwinReplay
 from advisor.statistics.carried_loads import carried_loads
 from advisor.statistics.crossing import CarriedLoad, Tried
 

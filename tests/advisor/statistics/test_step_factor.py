@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from advisor.evidence import FACTORS
+from advisor.loads import FACTORS
 from advisor.statistics.step_factor import Compared, StepFactor, step_factors
 
 SLOPE = 12.0

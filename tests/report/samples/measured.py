@@ -11,18 +11,16 @@ from advisor.evidence import (
     AccuracyBucket,
     Arm,
     Calls,
-    CapacityPoint,
     ClientHealth,
     ContextSweep,
     Evidence,
     Kind,
     Observation,
-    PairLoad,
     Prior,
     Telemetry,
-    TwinChange,
     WorkloadClass,
 )
+from advisor.loads import CapacityPoint, PairLoad, TwinChange
 
 ARMS = ("bf16", "fp8", "fp8-skip-sw")
 CHALLENGERS = ARMS[1:]

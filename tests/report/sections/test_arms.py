@@ -9,7 +9,8 @@ import pytest
 
 from advisor.decide import decide
 from advisor.estimate import Estimate
-from advisor.evidence import AccuracyBucket, CapacityPoint, Observation, Telemetry
+from advisor.evidence import AccuracyBucket, Observation, Telemetry
+from advisor.loads import CapacityPoint
 from advisor.policy import Policy, ServiceLimits
 from advisor.steps import Again
 from advisor.verdict import Capacity, Leg, Need
