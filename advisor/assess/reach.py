@@ -12,7 +12,8 @@ import numpy as np
 from advisor.assess import coverage
 from advisor.assess.coverage import SLACK, beyond, covered_by_all
 from advisor.case import Beyond, PooledAccuracy, TestedReach
-from advisor.evidence import Evidence, Floats, present
+from advisor.estimate import present
+from advisor.evidence import Evidence, Floats
 
 # a tenth may be shorter: what is asked there dilutes; one
 # in a hundred may be longer: `beyond_share` counts them

@@ -14,7 +14,8 @@ import numpy as np
 from advisor import words
 from advisor.assess.coverage import lengths
 from advisor.case import Room
-from advisor.evidence import Calls, Evidence, Telemetry, present
+from advisor.estimate import present
+from advisor.evidence import Calls, Evidence, Telemetry
 from advisor.policy import Policy
 from advisor.statistics.groups import group_ends
 from advisor.statistics.paired import session_numbers

@@ -14,8 +14,8 @@ import numpy as np
 
 from advisor.assess.tasks import task_table
 from advisor.case import Control, SpeedComparison, surest
-from advisor.estimate import Estimate
-from advisor.evidence import Calls, Evidence, Ints, OwnCalls, present
+from advisor.estimate import Estimate, present
+from advisor.evidence import Calls, Evidence, Ints, OwnCalls
 from advisor.policy import Compared, Metric, Policy
 from advisor.statistics import paired, planning, starts
 from advisor.statistics.paired import PairTable, same_turns

@@ -28,8 +28,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from advisor.assess.figures import LEAST_BLOCKS, LEVEL, is_under_load, rate, rates_by_block
-from advisor.estimate import Estimate
-from advisor.evidence import Bools, Calls, Evidence, Floats, Ints, OwnCalls, present
+from advisor.estimate import Estimate, present
+from advisor.evidence import Bools, Calls, Evidence, Floats, Ints, OwnCalls
 from advisor.statistics import paired
 from advisor.statistics.groups import group_ends, group_numbers
 from advisor.statistics.paired import PairTable, session_numbers

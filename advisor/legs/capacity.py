@@ -10,8 +10,7 @@ from dataclasses import replace
 from advisor import words
 from advisor.case import Case, Room
 from advisor.dtypes import same_numbers
-from advisor.estimate import Estimate
-from advisor.evidence import present
+from advisor.estimate import Estimate, present
 from advisor.verdict import Capacity, Leg, LegState, Need
 
 AGENTS = "agents per GPU within the service level"

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from advisor.estimate import Estimate
-from advisor.evidence import present
+from advisor.estimate import Estimate, present
 from advisor.legs.speed import INDIFFERENT, UNJUDGED
 from advisor.steps import Again
 from advisor.verdict import ArmVerdict, Change, Decision, Figure, Need

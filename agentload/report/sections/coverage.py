@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from advisor import words
-from advisor.evidence import PairLoad, TwinChange, present
+from advisor.estimate import present
+from advisor.evidence import PairLoad, TwinChange
 from advisor.verdict import Coverage, Quantity
 from agentload.evidence.gather import pair_load
 from agentload.report import format as say
