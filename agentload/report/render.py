@@ -4,11 +4,13 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from agentload.errors import UsageError
 from agentload.plugins import Plugins
-from agentload.report.parts import Document, Files, Rollout
+
+if TYPE_CHECKING:  # the help of a verb lists the formats, and makes no document
+    from agentload.report.parts import Document, Files, Rollout
 
 NAMES: Final = ("canary.yaml", "alerts.yaml", "rollback.md")
 MARK: Final = "agentload canary"
@@ -16,7 +18,7 @@ MARK: Final = "agentload canary"
 _RELEASED: Final = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
 
 
-def deployment_files(rollout: Rollout) -> tuple[tuple[str, str], ...]:
+def deployment_files(rollout: "Rollout") -> tuple[tuple[str, str], ...]:
     """Return the name and text of each file that belongs to the canary."""
     from agentload.report.templating import environment  # late: most documents have no rollout
 
@@ -44,7 +46,7 @@ def formats() -> tuple[str, ...]:
     return _FORMATS.names()
 
 
-def render(document: Document, format: str) -> str:
+def render(document: "Document", format: str) -> str:
     """Render a document as the first file of a format.
 
     Raises `UsageError` where there is no such format.
@@ -53,7 +55,9 @@ def render(document: Document, format: str) -> str:
     return text
 
 
-def write(document: Document, folder: Path, *, formats: Sequence[str] = USUAL) -> tuple[Path, ...]:
+def write(
+    document: "Document", folder: Path, *, formats: Sequence[str] = USUAL
+) -> tuple[Path, ...]:
     """Write the report, and the canary's files if there is one; return the paths.
 
     Raises as `render` does.
@@ -77,7 +81,7 @@ def write_files(folder: Path, files: Iterable[tuple[str, str]]) -> tuple[Path, .
     return tuple(paths)
 
 
-def _files(document: Document, format: str) -> Files:
+def _files(document: "Document", format: str) -> "Files":
     if format not in formats():
         raise UsageError(f"no format '{format}'", hint=f"any of: {','.join(formats())}")
     yield from _FORMATS.load(format).files(document)
