@@ -146,7 +146,7 @@ def loaded(*lines: str) -> set[str]:
     return set(ended.stderr.split())
 
 
-HEAVY = {"aiohttp", "duckdb", "jinja2", "openai", "polars", "pyarrow", "scipy"}
+HEAVY = {"aiohttp", "duckdb", "jinja2", "openai", "polars", "pyarrow", "pydantic", "scipy"}
 """Libraries that take a tenth of a second or more."""
 
 
