@@ -9,7 +9,7 @@ from typing import TypeGuard
 from advisor import words
 from advisor.assess.coverage import SLACK, refusal
 from advisor.case import Case
-from advisor.evidence import present
+from advisor.estimate import present
 from advisor.legs import questions
 from advisor.results import Beyond, TestedReach
 from advisor.verdict import Need, Word

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from math import expm1
 from typing import TypeVar
 
-from advisor.estimate import Estimate
-from advisor.evidence import Evidence, present
+from advisor.estimate import Estimate, present
+from advisor.evidence import Evidence
 from advisor.policy import Compared, DecideBy, Policy
 from advisor.results import BrokenAnswers, PooledAccuracy, Room, SpeedComparison, TestedReach
 from advisor.statistics import planning

@@ -13,7 +13,8 @@ from advisor.assess.level import service_levels
 from advisor.assess.tasks import task_figures
 from advisor.case import Case, rivals
 from advisor.choice import choose
-from advisor.evidence import Evidence, present
+from advisor.estimate import present
+from advisor.evidence import Evidence
 from advisor.judge import judge
 from advisor.legs.level import miss_text
 from advisor.legs.speed import is_confounded

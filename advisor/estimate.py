@@ -1,8 +1,11 @@
 """One number with its interval, its count and the way it was obtained."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,3 +132,8 @@ def _log(low: float | None, high: float | None) -> float:
     if not low or not high:
         return math.inf
     return math.log(high / low)
+
+
+def present(values: Iterable[_T | None]) -> list[_T]:
+    """Return the values that are not None."""
+    return [value for value in values if value is not None]

@@ -4,9 +4,8 @@ Absent is None (a whole column, a whole figure) or NaN (one row of a float colum
 are milliseconds unless the name says otherwise, shares and rates lie in 0..1, lengths are tokens.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +21,6 @@ Scales = Literal["calibrated", "default", "dynamic"]
 """Where an FP8 cache takes its scales from: the checkpoint,
 the constant 1.0, or per token and head at run time.
 """
-
-
-_T = TypeVar("_T")
-
-
-def present(values: Iterable[_T | None]) -> list[_T]:
-    """Return the values that are not None."""
-    return [value for value in values if value is not None]
 
 
 def _assert_as_long(columns: "Calls | ContextSweep", wanted: Ints) -> None:

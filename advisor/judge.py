@@ -10,8 +10,7 @@ from advisor.assess.speed import OF_TASKS
 from advisor.bound import Bound, bound
 from advisor.case import Case
 from advisor.dtypes import is_quantised
-from advisor.estimate import Estimate
-from advisor.evidence import present
+from advisor.estimate import Estimate, present
 from advisor.legs.capacity import AGENTS, capacity_leg, pays_leg
 from advisor.legs.gpus import GPUS, gpus_leg, pays_by_gpus
 from advisor.legs.level import SINGLE_SESSION, level_leg

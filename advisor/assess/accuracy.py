@@ -20,8 +20,8 @@ from advisor.assess.answers import (
     telling,
 )
 from advisor.case import answer_level, rivals, weighty
-from advisor.estimate import Estimate
-from advisor.evidence import AccuracyBucket, Evidence, present
+from advisor.estimate import Estimate, present
+from advisor.evidence import AccuracyBucket, Evidence
 from advisor.policy import Policy
 from advisor.results import PooledAccuracy
 from advisor.statistics import accuracy, planning

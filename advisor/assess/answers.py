@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from advisor.estimate import Estimate
-from advisor.evidence import AccuracyBucket, Floats, Ints, present
+from advisor.estimate import Estimate, present
+from advisor.evidence import AccuracyBucket, Floats, Ints
 from advisor.policy import Policy
 from advisor.statistics import accuracy
 from advisor.statistics.groups import group_numbers

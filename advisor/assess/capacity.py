@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from advisor import words
 from advisor.deployment import Deployment
-from advisor.estimate import Estimate
-from advisor.evidence import Evidence, present
+from advisor.estimate import Estimate, present
+from advisor.evidence import Evidence
 from advisor.loads import CapacityPoint
 from advisor.policy import Policy
 from advisor.statistics.carried_loads import carried_loads

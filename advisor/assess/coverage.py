@@ -10,7 +10,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from advisor.evidence import Arm, Calls, Evidence, Floats, Ints, OwnCalls, present
+from advisor.estimate import present
+from advisor.evidence import Arm, Calls, Evidence, Floats, Ints, OwnCalls
 from advisor.results import Beyond
 from advisor.statistics.groups import group_ends, group_numbers
 from advisor.statistics.paired import MIN_PAIRS, same_turns

@@ -9,18 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from advisor.estimate import Estimate
-from advisor.evidence import (
-    Arm,
-    Bools,
-    Calls,
-    Evidence,
-    Floats,
-    Ints,
-    Observation,
-    Telemetry,
-    present,
-)
+from advisor.estimate import Estimate, present
+from advisor.evidence import Arm, Bools, Calls, Evidence, Floats, Ints, Observation, Telemetry
 from advisor.policy import Metric, Policy, ServiceLimits
 from advisor.statistics.groups import group_ends, group_numbers
 from advisor.statistics.quantiles import quantile, wilson

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from advisor import words
-from advisor.estimate import Estimate
-from advisor.evidence import Calls, Evidence, present
+from advisor.estimate import Estimate, present
+from advisor.evidence import Calls, Evidence
 from advisor.loads import CapacityPoint
 from advisor.policy import Policy, ServiceLimits
 from advisor.statistics.quantiles import quantile

@@ -6,7 +6,8 @@ import numpy as np
 import scipy
 
 from advisor.assess.speed import start_spread
-from advisor.evidence import ContextSweep, Evidence, Floats, Ints, present
+from advisor.estimate import present
+from advisor.evidence import ContextSweep, Evidence, Floats, Ints
 from advisor.policy import Policy
 from advisor.statistics import resampling
 from advisor.statistics.break_even import break_even, break_even_from_calls

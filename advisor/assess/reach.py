@@ -11,7 +11,8 @@ import numpy as np
 
 from advisor.assess import coverage
 from advisor.assess.coverage import SLACK, beyond, covered_by_all
-from advisor.evidence import Evidence, Floats, present
+from advisor.estimate import present
+from advisor.evidence import Evidence, Floats
 from advisor.results import Beyond, PooledAccuracy, TestedReach
 
 # a tenth may be shorter: what is asked there dilutes; one

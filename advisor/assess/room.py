@@ -13,7 +13,8 @@ import numpy as np
 
 from advisor import words
 from advisor.assess.coverage import lengths
-from advisor.evidence import Calls, Evidence, Telemetry, present
+from advisor.estimate import present
+from advisor.evidence import Calls, Evidence, Telemetry
 from advisor.policy import Policy
 from advisor.results import Room
 from advisor.statistics.groups import group_ends

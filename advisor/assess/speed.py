@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from advisor.assess.tasks import task_table
-from advisor.estimate import Estimate
-from advisor.evidence import Calls, Evidence, Ints, OwnCalls, present
+from advisor.estimate import Estimate, present
+from advisor.evidence import Calls, Evidence, Ints, OwnCalls
 from advisor.policy import Compared, Metric, Policy
 from advisor.results import Control, SpeedComparison, surest
 from advisor.statistics import paired, planning, starts

@@ -35,8 +35,8 @@ from advisor.assess.figures import (
     rates_by_block,
     share_estimate,
 )
-from advisor.estimate import Estimate
-from advisor.evidence import Bools, Calls, Evidence, Floats, Ints, OwnCalls, present
+from advisor.estimate import Estimate, present
+from advisor.evidence import Bools, Calls, Evidence, Floats, Ints, OwnCalls
 from advisor.statistics import paired
 from advisor.statistics.groups import group_ends, group_numbers
 from advisor.statistics.paired import PairTable, session_numbers

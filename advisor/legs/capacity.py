@@ -10,8 +10,7 @@ from dataclasses import replace
 from advisor import words
 from advisor.case import Case
 from advisor.dtypes import same_numbers
-from advisor.estimate import Estimate
-from advisor.evidence import present
+from advisor.estimate import Estimate, present
 from advisor.results import Room
 from advisor.verdict import Capacity, Leg, LegState, Need
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from advisor import words
 from advisor.assess.capacity import fewer_gpus
 from advisor.case import Case
-from advisor.estimate import Estimate
-from advisor.evidence import present
+from advisor.estimate import Estimate, present
 from advisor.legs.capacity import finer
 from advisor.verdict import Leg, LegState
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from advisor import words
 from advisor.case import Case
 from advisor.dtypes import HOPPER, is_fp8
-from advisor.evidence import Arm, present
+from advisor.estimate import present
+from advisor.evidence import Arm
 from advisor.rules import BLOG, KERNELS
 from advisor.verdict import Finding
 

@@ -16,7 +16,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from advisor.evidence import Calls, ContextSweep, Floats, Ints, present
+from advisor.estimate import present
+from advisor.evidence import Calls, ContextSweep, Floats, Ints
 from advisor.statistics import line
 from advisor.statistics.groups import group_ends
 from advisor.statistics.line import MIN_PAIRS, FittedLine, Grid, on_grid

@@ -5,7 +5,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
-from advisor.verdict import Word
 from agentload.cli import _defaults
 from agentload.errors import ALIKE, GateError, UsageError
 from agentload.verdict.policy import Setting, read_policy
@@ -13,7 +12,6 @@ from agentload.verdict.policy import Setting, read_policy
 if TYPE_CHECKING:
     from agentload.report.parts import Document
 
-WORDS: Final[dict[str, Word]] = {word.replace(" ", "-"): word for word in get_args(Word)}
 GATES: Final = "gates"
 SLO: Final = "slo"
 BOUNDED: Final = "bounded"
@@ -33,8 +31,10 @@ def setting(policy: Path | None) -> Setting:
 
 def gate(fail_on: str | None) -> frozenset[str]:
     """Parse `--fail-on`; raise `UsageError` on a word that is no verdict."""
+    from advisor.verdict import Word  # late: help names no verdict
+
     words = frozenset(word.strip() for word in fail_on.split(",")) if fail_on else frozenset[str]()
-    known = [*WORDS, GATES, SLO, BOUNDED]
+    known = [*(word.replace(" ", "-") for word in get_args(Word)), GATES, SLO, BOUNDED]
     unknown = sorted(words - {*known})
     if unknown:
         every = f"one of: {', '.join(known)}"

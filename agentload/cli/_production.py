@@ -6,7 +6,6 @@ from agentload.cli._print import print_table
 from agentload.errors import TraceError, UsageError
 from agentload.exposition.likeness import Likeness
 from agentload.exposition.scrape import Scrape
-from agentload.report.sections.production import sides
 from agentload.telemetry.reach import HINT, public_name, scrape
 
 
@@ -29,6 +28,8 @@ def production(against: str) -> Scrape:
 
 def print_compared(rows: Sequence[Likeness]) -> None:
     """Print what of a trace was compared with production, and how much of it is alike."""
+    from agentload.report.sections.production import sides  # late: little is compared with it
+
     print_table(
         ("next to production", "trace", "production", ""),
         [(row.what, *sides(row), row.verdict) for row in rows],

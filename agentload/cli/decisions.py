@@ -3,7 +3,7 @@
 import shlex
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,14 +23,11 @@ from agentload.cli._print import Style, paint_words, print_json
 from agentload.cli._production import production
 from agentload.errors import UsageError
 from agentload.model.rows import RunRow
-from agentload.report.advise import advise as advised
-from agentload.report.advise import compare as compared
-from agentload.report.advise import keep
-from agentload.report.parts import Document
 from agentload.report.render import USUAL, formats, render, write
 from agentload.store import tables
-from agentload.store.database import reading
-from agentload.store.runs import lines
+
+if TYPE_CHECKING:
+    from agentload.report.parts import Document
 
 
 def advise(
@@ -63,6 +60,9 @@ def advise(
 
         agentload advise agentload.duckdb --against prometheus=http://production:8000/metrics
     """
+    from agentload.report.advise import advise as advised  # late: help decides nothing
+    from agentload.report.advise import keep
+
     words, thresholds = gate(fail_on), setting(policy)
     found = None if against is None else production(against)
     document = advised(
@@ -73,7 +73,7 @@ def advise(
     check(document, words)
 
 
-def _first_screen(document: Document) -> str:
+def _first_screen(document: "Document") -> str:
     """Return the first screen, on a terminal with its decision and how sure it is in colour."""
     tones: dict[str, Style] = {"good": "good", "bad": "bad"}
     sure: dict[str, Style] = {
@@ -115,6 +115,8 @@ def report(
 
         agentload report agentload.duckdb --against prometheus=http://production:8000/metrics
     """
+    from agentload.report.advise import advise as advised  # late: as in `advise`
+
     words = gate(fail_on)
     found = None if against is None else production(against)
     document = advised(
@@ -167,6 +169,8 @@ def compare(
         agentload compare agentload.duckdb --runs 20261119-020000-77aa,20261120-020000-1f3a \
             --fail-on avoid
     """
+    from agentload.report.advise import compare as compared  # late: as in `advise`
+
     before, after = _two_runs(database, runs)
     words = gate(fail_on)
     document = compared(database, before, after, setting=setting(policy), arm=arm, profile=profile)
@@ -181,6 +185,9 @@ def _two_runs(database: Path, typed: str | None) -> tuple[str, str]:
     names = [] if typed is None else [name.strip() for name in typed.split(",")]
     if len(names) == 2 and names[0] != names[1] and all(names):
         return names[0], names[1]
+    from agentload.store.database import reading  # late: two runs are hardly ever named wrong
+    from agentload.store.runs import lines
+
     wrong = f"expected two runs, got {repr(typed) if typed else 'none'}"
     with reading(database) as connection:
         played = {each.run_id: each.trace_hash for each in tables.rows(connection, RunRow)}

@@ -22,7 +22,7 @@ from advisor.evidence import AccuracyBucket
 from advisor.statistics.planning import questions_a_context
 from agentload.decision.look import ITEMS
 from agentload.evidence import grades
-from agentload.evidence.grades import IN_SEQUENCE
+from agentload.evidence.grades import IN_SEQUENCE, graded_answers
 from agentload.evidence.grades import accuracy as paired
 from agentload.model.record import Record
 from agentload.model.rows import AnswerRow, ArmRow, ProbeRow, Row
@@ -149,7 +149,8 @@ def question_order(
         return _shared(asking, of_length)
     with reading(place.database) as connection:
         arms = [row.arm for row in tables.rows(connection, ArmRow, run_id=run)]
-        buckets = paired(connection, run, arms, arms[0])[0] if arms else ()
+        graded = graded_answers(connection, run)
+        buckets = paired(graded, arms, arms[0])[0] if arms else ()
         given = _given(connection, run)
     tokens = sum(bucket.context_tokens for bucket in buckets) / max(1, len(buckets))
     fewer = questions_a_context(_together(buckets), tokens, QUESTION_TOKENS, most=each)

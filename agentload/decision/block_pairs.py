@@ -24,10 +24,10 @@ from agentload.layout.plan import laid_windows, of_study
 from agentload.model.rows import BlockRow, Row
 from agentload.run import door
 from agentload.run.lay import Prepared
-from agentload.run.past import began
 from agentload.run.play import Played, Playing
 from agentload.run.servers import Sizes, said_sizes
 from agentload.run.simulate import SAMPLE_S, Simulation
+from agentload.store.places import began
 from agentload.study.kinds import Replay
 from agentload.study.stored import Notes
 from agentload.virtual.shell import Shell

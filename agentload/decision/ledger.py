@@ -27,11 +27,10 @@ from agentload.decision.lighter import EasedLoad
 from agentload.decision.look import Criterion, Look
 from agentload.model.record import Record
 from agentload.model.rows import ProbeRow
-from agentload.run.past import began
 from agentload.store import tables
 from agentload.store.database import reading
 from agentload.store.loader import keep, load
-from agentload.store.places import journals
+from agentload.store.places import began, journals
 from agentload.verdict.looks import SpeedInterval
 from agentload.verdict.policy import DECISION, Setting
 

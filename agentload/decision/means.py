@@ -35,10 +35,9 @@ from agentload.model.shape import TraceShape
 from agentload.model.trace import Trace
 from agentload.run.arms import Arms, read_arms
 from agentload.run.audience import Audience
-from agentload.run.past import began
 from agentload.run.place import StudyPlace
 from agentload.run.servers import Sizes, profiled_sizes, window
-from agentload.store.places import journals
+from agentload.store.places import began, journals
 from agentload.study.kinds import Ask, Decide, Replay, Search
 from agentload.study.parts import Live, Load, Slo, Timeouts, Virtual
 from agentload.study.stored import study_of

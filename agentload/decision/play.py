@@ -35,13 +35,12 @@ from agentload.run.additions import remember_addition
 from agentload.run.arms import read_arms
 from agentload.run.audience import ENDING_S, Audience
 from agentload.run.files import read_traces, trace_hash
-from agentload.run.past import began
 from agentload.run.place import StudyPlace
 from agentload.run.ready import asked_of, check_client
 from agentload.run.record import again, new_run_id
 from agentload.run.servers import Sizes
 from agentload.run.simulate import simulated_id
-from agentload.store.places import journals
+from agentload.store.places import began, journals
 from agentload.study.kinds import Decide
 from agentload.study.parts import Live, Virtual
 from agentload.verdict.policy import Setting

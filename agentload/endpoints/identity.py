@@ -13,24 +13,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
-import aiohttp
 from msgspec import field
 
-from agentload.endpoints import pages
 from agentload.endpoints.arguments import arguments
-from agentload.endpoints.endpoint import Endpoint, Launch, without_credentials
-from agentload.endpoints.reach import exporter, reach
+from agentload.endpoints.endpoint import Endpoint, Launch
+from agentload.endpoints.reach import reach
 from agentload.errors import EndpointError
 from agentload.exposition.scrape import DIGITS, Scrape, of_replicas
-from agentload.exposition.text import OversizeError
 from agentload.model.controls import CONTROL
 from agentload.model.record import Record
-from agentload.telemetry.gpu import of_page
 from agentload.telemetry.log_lines import StartUp, start_up
-from agentload.telemetry.reach import plain, text_of
-
-EXPORTER_TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
-
 
 # for each of our names: the section and field of `vllm_config`
 _WANTED: Final[Mapping[str, tuple[str, str]]] = {
@@ -52,47 +44,6 @@ _WANTED: Final[Mapping[str, tuple[str, str]]] = {
 }
 _LOGGED: Final = frozenset({"kv_cache_dtype", "prefix_caching"})
 """Settings of a log that `Identity.facts` has as facts of their own."""
-
-
-async def silence(endpoint: Endpoint) -> str | None:
-    """Return why nothing will be known of the arm's GPUs, in words.
-
-    None if the arm's exporter reports them, or if the arm names no exporter.
-    """
-    if endpoint.gpu_metrics is None:
-        return None
-    reached = await asyncio.to_thread(exporter, endpoint)
-    try:
-        async with (
-            reached.session(EXPORTER_TIMEOUT) as session,
-            session.get(plain(endpoint.gpu_metrics)) as response,
-        ):
-            why = (
-                _silence(await text_of(response), endpoint.own_gpus)
-                if response.status == 200
-                else f"answers {response.status}"
-            )
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        why = type(error).__name__
-    except OversizeError as error:
-        why = f"has {error}"
-    except ValueError:
-        why = "is no metrics text"
-    if why is None:
-        return None
-    return f"{without_credentials(endpoint.gpu_metrics)} {why}"
-
-
-def _silence(page: str, own: frozenset[str]) -> str | None:
-    told = list(of_page(page))
-    if not told:
-        return "names no GPU"
-    if not any(each.is_of(own) for each in told):
-        return (
-            f"names GPU {', '.join(sorted({each.gpu for each in told}))}, and gpu_ids says "
-            f"{', '.join(sorted(own))}"
-        )
-    return None
 
 
 MACHINE: Final = {"driver": "nvidia_driver_version", "cuda": "cuda_runtime_version"}
@@ -207,6 +158,8 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
     decided at its start is taken from it. Raises EndpointError if the endpoint
     cannot be used: unreachable, no OpenAI-compatible API, wrong key.
     """
+    from agentload.endpoints import pages  # late: in virtual time nobody is asked
+
     reached = await asyncio.to_thread(reach, endpoint)
     missing: list[str] = []
     async with reached.session(pages.TIMEOUT) as session:
@@ -221,7 +174,10 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
         if known is not None and _is_same_process(known, scrape):
             decided, log = known.settings, known.log
         else:
-            decided = await _settings(session, endpoint)
+            # Open in development mode alone: its absence is not listed as missing.
+            url = f"{endpoint.root}/server_info?config_format=json"
+            told = await pages.document(session, url, [], patience=pages.HOPE)
+            decided = settings(told or {})
             log = await asyncio.to_thread(_log, endpoint, missing)
     return Identity(
         models=tuple(str(entry["id"]) for entry in listing),
@@ -236,7 +192,7 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
         log=log,
         launch=endpoint.launch,
         missing=tuple(missing),
-        gpus_unseen=await silence(endpoint) if known is None else known.gpus_unseen,
+        gpus_unseen=await pages.silence(endpoint) if known is None else known.gpus_unseen,
         gateway=between,
     )
 
@@ -244,12 +200,6 @@ async def identify(endpoint: Endpoint, *, known: Identity | None = None) -> Iden
 def _is_same_process(known: Identity, scrape: Scrape) -> bool:
     start_s = scrape.values.get("process_start_s")
     return start_s is not None and known.counters.get("process_start_s") == start_s
-
-
-async def _settings(session: aiohttp.ClientSession, endpoint: Endpoint) -> dict[str, object]:
-    # Open in development mode alone: its absence is not listed as missing.
-    url = f"{endpoint.root}/server_info?config_format=json"
-    return settings(await pages.document(session, url, [], patience=pages.HOPE) or {})
 
 
 def _text(document: Mapping[str, object], name: str) -> str | None:
@@ -279,6 +229,8 @@ async def identify_all(endpoints: tuple[Endpoint, ...]) -> tuple[Identity, ...]:
     )
     unusable = [each for each in found if isinstance(each, EndpointError)]
     if len(unusable) > 1:
+        from agentload.endpoints import pages  # late: as above
+
         hints = tuple(dict.fromkeys(each.hint for each in unusable if each.hint))
         first, *others = hints or ("",)
         rest = [each.removeprefix(pages.IS_UP) for each in others]

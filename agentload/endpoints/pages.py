@@ -1,5 +1,6 @@
 """Ask a server for the pages that say what it is, and say what is wrong where one is missing."""
 
+import asyncio
 import os
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -9,11 +10,14 @@ import aiohttp
 
 from agentload.dispatch.gateway import gateway
 from agentload.endpoints.endpoint import Endpoint, without_credentials
+from agentload.endpoints.reach import exporter
 from agentload.errors import EndpointError
 from agentload.exposition.scrape import Scrape, parse
 from agentload.exposition.text import OversizeError
+from agentload.telemetry.gpu import of_page
 from agentload.telemetry.reach import document_of, plain, text_of
 
+EXPORTER_TIMEOUT: Final = aiohttp.ClientTimeout(total=5)
 TIMEOUT = aiohttp.ClientTimeout(total=10)
 HOPE = aiohttp.ClientTimeout(
     total=60
@@ -149,4 +153,45 @@ async def scrape(session: aiohttp.ClientSession, url: str, missing: list[str]) -
         missing.append(f"{without_credentials(url)}: {error}")
     except ValueError:
         missing.append(f"{without_credentials(url)}: no metrics text, a web page perhaps")
+    return None
+
+
+async def silence(endpoint: Endpoint) -> str | None:
+    """Return why nothing will be known of the arm's GPUs, in words.
+
+    None if the arm's exporter reports them, or if the arm names no exporter.
+    """
+    if endpoint.gpu_metrics is None:
+        return None
+    reached = await asyncio.to_thread(exporter, endpoint)
+    try:
+        async with (
+            reached.session(EXPORTER_TIMEOUT) as session,
+            session.get(plain(endpoint.gpu_metrics)) as response,
+        ):
+            why = (
+                _silence(await text_of(response), endpoint.own_gpus)
+                if response.status == 200
+                else f"answers {response.status}"
+            )
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        why = type(error).__name__
+    except OversizeError as error:
+        why = f"has {error}"
+    except ValueError:
+        why = "is no metrics text"
+    if why is None:
+        return None
+    return f"{without_credentials(endpoint.gpu_metrics)} {why}"
+
+
+def _silence(page: str, own: frozenset[str]) -> str | None:
+    told = list(of_page(page))
+    if not told:
+        return "names no GPU"
+    if not any(each.is_of(own) for each in told):
+        return (
+            f"names GPU {', '.join(sorted({each.gpu for each in told}))}, and gpu_ids says "
+            f"{', '.join(sorted(own))}"
+        )
     return None

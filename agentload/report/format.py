@@ -11,8 +11,7 @@ from functools import partial
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from advisor import words
-from advisor.estimate import Estimate
-from advisor.evidence import present
+from advisor.estimate import Estimate, present
 
 ABSENT: Final = "–"
 MINUS: Final = "−"

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from agentload.errors import UsageError
 from agentload.plugins import Plugins
-from agentload.report.parts import Document, Files, Rollout
+
+if TYPE_CHECKING:  # the help of a verb lists the formats, and makes no document
+    from agentload.report.parts import Document, Files, Rollout
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -20,7 +22,7 @@ MARK: Final = "agentload canary"
 _RELEASED: Final = re.compile(r"\d+\.\d+\.\d+(\.post\d+)?")
 
 
-def deployment_files(rollout: Rollout) -> tuple[tuple[str, str], ...]:
+def deployment_files(rollout: "Rollout") -> tuple[tuple[str, str], ...]:
     """Return the name and text of each file that belongs to the canary."""
     released = rollout.version is not None and _RELEASED.fullmatch(rollout.version) is not None
     image = f"vllm/vllm-openai:v{rollout.version}" if released else "IMAGE"
@@ -53,7 +55,7 @@ def formats() -> tuple[str, ...]:
     return _FORMATS.names()
 
 
-def render(document: Document, format: str) -> str:
+def render(document: "Document", format: str) -> str:
     """Render a document as the first file of a format.
 
     Raises `UsageError` where there is no such format.
@@ -62,7 +64,9 @@ def render(document: Document, format: str) -> str:
     return text
 
 
-def write(document: Document, folder: Path, *, formats: Sequence[str] = USUAL) -> tuple[Path, ...]:
+def write(
+    document: "Document", folder: Path, *, formats: Sequence[str] = USUAL
+) -> tuple[Path, ...]:
     """Write the report, and the canary's files if there is one; return the paths.
 
     Raises as `render` does.
@@ -86,7 +90,7 @@ def write_files(folder: Path, files: Iterable[tuple[str, str]]) -> tuple[Path, .
     return tuple(paths)
 
 
-def _files(document: Document, format: str) -> Files:
+def _files(document: "Document", format: str) -> "Files":
     if format not in formats():
         raise UsageError(f"no format '{format}'", hint=f"any of: {','.join(formats())}")
     yield from _FORMATS.load(format).files(document)

@@ -17,7 +17,6 @@ from agentload.study.change import extend
 from agentload.study.document import SHOWN, fields_of, parse
 from agentload.study.kinds import Decide, Replay, Search, Study
 from agentload.study.parts import TraceRef
-from agentload.tracefile.check import refuse
 from agentload.tracefile.files import digest, read
 
 
@@ -73,6 +72,8 @@ def _playable(path: Path, sha256: str, *, lenient: bool) -> Trace:  # noqa: ARG0
     """Return a trace that has no problem, which is looked for once in each content of a file."""
     trace = read(path, lenient=lenient)
     if not lenient:  # lines that are left out may be what others follow
+        from agentload.tracefile.check import refuse  # late: help needs no numpy
+
         refuse(trace, name=str(path))
     return trace
 

@@ -31,11 +31,12 @@ from agentload.model.trace import Trace
 from agentload.remote.seats import check, check_division
 from agentload.run.arms import Arms, read_arms, with_control
 from agentload.run.files import read_traces, trace_hash
-from agentload.run.past import added_pairs, added_plan, began
+from agentload.run.past import added_pairs, added_plan
 from agentload.run.place import StudyPlace
 from agentload.run.play import Playing
 from agentload.run.servers import pools, profile_arm, window
 from agentload.run.simulate import Simulation, simulated_id, without_noise
+from agentload.store.places import began
 from agentload.study.change import extend, resumption
 from agentload.study.kinds import Replay, Sweep
 from agentload.study.parts import Live, Virtual

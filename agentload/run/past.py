@@ -137,12 +137,6 @@ def _played(rows: Sequence[Row]) -> Counter[int]:
     return Counter([pair for pair, _ in salts] + [pair for _, pair in killed])
 
 
-def began(database: Path, run_id: str) -> RunRow | None:
-    """Return how a run was described when it began; None where its journals do not say."""
-    rows = journal_rows(database, run_id, kinds=(RunRow,), damaged=lambda _: None)
-    return next((row for row in rows if isinstance(row, RunRow)), None)
-
-
 def check_resumed(
     before: Past, plan: Plan, study: Study, *, trace_hash: str, database: Path
 ) -> None:

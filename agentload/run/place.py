@@ -7,11 +7,8 @@ from typing import Final, get_args
 from agentload.errors import StoreError, UsageError
 from agentload.model.record import Record
 from agentload.model.rows import RunRow
-from agentload.run.past import began
 from agentload.run.record import again, new_run_id
-from agentload.store.loader import load
-from agentload.store.places import DATABASE, journalled_runs, journals
-from agentload.store.runs import run_named
+from agentload.store.places import DATABASE, began, journalled_runs, journals
 from agentload.study.change import differences, typed_alone
 from agentload.study.document import tag
 from agentload.study.fields import Role
@@ -124,6 +121,8 @@ def _is_made_again(study: Study, row: RunRow | None, kept: Iterable[Path]) -> bo
 
 def _holds(database: Path, run_id: str) -> bool:
     """Tell whether a database has a run of that name, which may be imported, without journals."""
+    from agentload.store.runs import run_named  # late: most runs are new, and help reads none
+
     try:
         return run_named(database, run_id) == run_id
     except StoreError:
@@ -135,6 +134,9 @@ def _run_to_join(database: Path, wanted: str) -> str:
 
     A run that was killed may be in its journals alone, which are loaded then.
     """
+    from agentload.store.loader import load  # late: as above
+    from agentload.store.runs import run_named
+
     try:
         return run_named(database, wanted)
     except StoreError:

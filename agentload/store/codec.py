@@ -14,8 +14,6 @@ seemed damaged are read a second time; only bytes that stay wrong are damage.
 import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
-from inspect import signature
 from operator import attrgetter
 from typing import Any, BinaryIO, Final, Literal, NamedTuple
 from zlib import crc32
@@ -137,13 +135,13 @@ KINDS: Final[dict[int, type[Row]]] = {number: table.row for number, table in TAB
 HEADER: Final = 0
 
 NAMES: Final[dict[int, tuple[str, ...]]] = {
-    kind: tuple(field.name for field in fields(row)) for kind, row in KINDS.items()
+    kind: row.__struct_fields__ for kind, row in KINDS.items()
 }
 DEFAULTS: Final[dict[int, dict[str, object]]] = {
     kind: {
         each.name: each.default
-        for each in signature(row).parameters.values()
-        if each.default is not each.empty
+        for each in msgspec.structs.fields(row)
+        if each.default is not msgspec.NODEFAULT
     }
     for kind, row in KINDS.items()
 }

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from agentload.errors import StoreError
-from agentload.model.rows import Row
+from agentload.model.rows import Row, RunRow
 from agentload.store.codec import Damage
 from agentload.store.journal import Reader, read
 
@@ -51,6 +51,12 @@ def journal_rows(
     """
     for path in journals(database, run_id):
         yield from read(path, kinds=kinds, damaged=damaged)
+
+
+def began(database: Path, run_id: str) -> RunRow | None:
+    """Return how a run was described when it began; None where its journals do not say."""
+    rows = journal_rows(database, run_id, kinds=(RunRow,), damaged=lambda _: None)
+    return next((row for row in rows if isinstance(row, RunRow)), None)
 
 
 def raw_files(database: Path, run_id: str) -> tuple[Path, ...]:

@@ -5,13 +5,14 @@ Calls, chunks and samples are read through the views instead.
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, Final, Literal, TypeVar
-
-import duckdb
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from agentload.model import rows as kinds
 from agentload.model.record import Record
 from agentload.model.rows import Row
+
+if TYPE_CHECKING:  # the journals' readers need tables, and no database
+    import duckdb
 
 _R = TypeVar("_R", bound=Row)
 _T = TypeVar("_T")
@@ -84,7 +85,9 @@ TABLES: Final[Mapping[int, RowTable]] = {
 _OF: Final[Mapping[type[Any], RowTable]] = {table.row: table for table in TABLES.values()}
 
 
-def rows(connection: duckdb.DuckDBPyConnection, kind: type[_R], **where: object) -> tuple[_R, ...]:
+def rows(
+    connection: "duckdb.DuckDBPyConnection", kind: type[_R], **where: object
+) -> tuple[_R, ...]:
     """Return the rows of a kind with these column values."""
     table = _OF[kind]
     columns = ", ".join(f'"{field.name}"' for field in fields(kind))
@@ -97,7 +100,10 @@ def rows(connection: duckdb.DuckDBPyConnection, kind: type[_R], **where: object)
 
 
 def records(
-    connection: duckdb.DuckDBPyConnection, kind: type[_T], query: str, parameters: Mapping[str, Any]
+    connection: "duckdb.DuckDBPyConnection",
+    kind: type[_T],
+    query: str,
+    parameters: Mapping[str, Any],
 ) -> tuple[_T, ...]:
     """Return a query's rows as dataclasses, whose fields are its columns in the same order.
 

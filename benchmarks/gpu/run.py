@@ -30,8 +30,8 @@ from typing import Any, Final, Literal, NoReturn, TypeAlias
 from agentload.endpoints.launch import run_servers
 from agentload.endpoints.read import read_file
 from agentload.errors import AgentloadError
-from agentload.run.past import began
 from agentload.run.relay import prime_all
+from agentload.store.places import began
 from benchmarks.gpu import plan
 from benchmarks.gpu.make import make
 from benchmarks.gpu.plan import HOUSE, Phase, Site, Step

@@ -134,28 +134,33 @@ def test_every_verb_says_what_it_does_in_one_line(verb: Verb) -> None:
     assert verb.headline[-1] in ".?"
 
 
-def test_help_imports_no_verb_and_no_heavy_library() -> None:
-    """`agentload --help` must be instant, so nothing but typer may be loaded for it."""
+def loaded(*lines: str) -> set[str]:
+    """Return the modules that a process has imported after these command lines."""
     program = (
-        "import sys; from agentload.cli.main import main; sys.argv[1:] = ['--help']; main(); "
+        f"import sys; from agentload.cli.main import run; [run(each.split()) for each in {lines}]; "
         "print(*sys.modules, file=sys.stderr)"
     )
-    loaded = set(
-        subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, check=True
-        ).stderr.split()
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    heavy = {
-        "aiohttp",
-        "asyncio",
-        "duckdb",
-        "jinja2",
-        "msgspec",
-        "numpy",
-        "openai",
-        "polars",
-        "pyarrow",
-        "rich",
-        "scipy",
-    }
-    assert loaded & (heavy | {verb.module for verb in every_verb()}) == set()
+    return set(ended.stderr.split())
+
+
+HEAVY = {"aiohttp", "duckdb", "jinja2", "openai", "polars", "pyarrow", "pydantic", "scipy"}
+"""Libraries that take a tenth of a second or more."""
+
+
+def test_help_imports_no_verb_and_no_heavy_library() -> None:
+    """`agentload --help` must be instant, so nothing but typer may be loaded for it."""
+    heavy = HEAVY | {"asyncio", "msgspec", "numpy", "rich"}
+    assert loaded("--help") & (heavy | {verb.module for verb in every_verb()}) == set()
+
+
+def test_the_help_of_verbs_imports_neither_a_heavy_library_nor_what_is_decided_on() -> None:
+    verbs = ("advise", "compare", "decide", "eval", "replay", "report", "run", "simulate", "sweep")
+    heavy = HEAVY | {"numpy", "advisor.evidence", "advisor.verdict"}
+    assert loaded(*(f"{verb} --help" for verb in verbs)) & heavy == set()
+
+
+def test_a_trace_is_checked_without_a_database_and_without_what_is_decided_on() -> None:
+    assert loaded("trace check demo-chat") & (HEAVY | {"advisor.evidence"}) == set()

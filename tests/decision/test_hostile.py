@@ -24,11 +24,11 @@ from agentload.decision.play import Deciding
 from agentload.errors import AgentloadError, EndpointError
 from agentload.live import health
 from agentload.run.audience import Audience
-from agentload.run.past import began
 from agentload.run.place import StudyPlace
 from agentload.run.servers import arms_of
 from agentload.serve.server import ServerOptions
 from agentload.store.database import reading
+from agentload.store.places import began
 from agentload.study.kinds import Decide
 from agentload.study.parts import Live, Load, TraceRef
 from tests.live.hostile import MODES

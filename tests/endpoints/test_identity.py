@@ -9,7 +9,8 @@ import pytest
 
 from agentload.endpoints.agreement import agreement
 from agentload.endpoints.endpoint import Endpoint
-from agentload.endpoints.identity import Identity, identify, identify_all, silence
+from agentload.endpoints.identity import Identity, identify, identify_all
+from agentload.endpoints.pages import silence
 from agentload.errors import EndpointError
 from agentload.exposition.scrape import of_replicas, parse
 from agentload.telemetry.log_lines import start_up

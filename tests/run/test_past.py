@@ -15,19 +15,10 @@ from agentload.layout.plan import Scheme, plan, with_starts
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow
 from agentload.model.trace import Header, Session, Trace, Turn
-from agentload.run.past import (
-    FIRST,
-    Past,
-    added_pairs,
-    added_plan,
-    began,
-    check_resumed,
-    needless,
-    past,
-)
+from agentload.run.past import FIRST, Past, added_pairs, added_plan, check_resumed, needless, past
 from agentload.run.record import PlayedOn, run_row
 from agentload.store import journal
-from agentload.store.places import journal_folder, journals, worker_journals
+from agentload.store.places import began, journal_folder, journals, worker_journals
 from agentload.study.change import extend
 from agentload.study.kinds import Replay
 from agentload.study.parts import Live, Load, TraceRef

@@ -5,7 +5,7 @@ from os.path import commonprefix
 from typing import Final
 
 from advisor import words
-from advisor.evidence import present
+from advisor.estimate import present
 from advisor.gates import client
 from advisor.statistics.screen import screening
 from advisor.steps import Again, Calibrate, Control, Questions, without_amount

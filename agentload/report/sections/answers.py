@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from advisor import words
-from advisor.evidence import present
+from advisor.estimate import present
 from advisor.verdict import ArmVerdict, Finding, Leg, LegState, QuestionsAsked
 from agentload.report import format as say
 from agentload.report import labels

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import Final
 
-from advisor.estimate import Estimate
-from advisor.evidence import Telemetry, present
+from advisor.estimate import Estimate, present
+from advisor.evidence import Telemetry
 from advisor.legs.speed import INDIFFERENT, UNJUDGED
 from advisor.steps import Again
 from advisor.verdict import ArmVerdict, Change, Decision, Figure, Need

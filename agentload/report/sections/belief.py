@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from advisor.dtypes import canonical
-from advisor.evidence import present
+from advisor.estimate import present
 from advisor.verdict import Gate
 from agentload.report import format as say
 from agentload.report import labels

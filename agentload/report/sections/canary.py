@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
-from advisor.evidence import Arm, Floats, present
+from advisor.estimate import present
+from advisor.evidence import Arm, Floats
 from agentload import documents
 from agentload.report import format as say
 from agentload.report import labels

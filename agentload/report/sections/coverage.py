@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from advisor import words
-from advisor.evidence import present
+from advisor.estimate import present
 from advisor.loads import PairLoad, TwinChange
 from advisor.verdict import Coverage, Quantity
 from agentload.evidence.gather import pair_load

@@ -12,7 +12,8 @@ from typing import Final
 import numpy as np
 import scipy
 
-from advisor.evidence import Floats, present
+from advisor.estimate import present
+from advisor.evidence import Floats
 from advisor.legs.speed import INDIFFERENT
 from advisor.verdict import Change
 from advisor.words import interval

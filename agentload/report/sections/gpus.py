@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from advisor.assess.capacity import fewer_gpus
-from advisor.estimate import Estimate
-from advisor.evidence import present
+from advisor.estimate import Estimate, present
 from advisor.verdict import Capacity
 from agentload.report import format as say
 from agentload.report import labels

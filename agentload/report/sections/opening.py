@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from advisor import words
-from advisor.evidence import Kind, present
+from advisor.estimate import present
+from advisor.evidence import Kind
 from advisor.verdict import ArmVerdict, Leg, Word
 from agentload.evidence.described import UNKNOWN_GPU
 from agentload.report import format as say

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from advisor.estimate import Estimate
-from advisor.evidence import present
+from advisor.estimate import Estimate, present
 from advisor.loads import CapacityPoint
 from advisor.verdict import HitCliff, TaskFigures
 from agentload.report import format as say

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from advisor.evidence import Calls, Evidence, present
+from advisor.estimate import present
+from advisor.evidence import Calls, Evidence
 from advisor.policy import Policy
 from advisor.steps import Step
 from advisor.verdict import ArmVerdict, Capacity, Change, Decision, Figure, Need

@@ -6,8 +6,7 @@ How the arms shift a class's calls, its block pairs and its figures, arm by arm.
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from advisor.estimate import Estimate
-from advisor.evidence import present
+from advisor.estimate import Estimate, present
 from advisor.verdict import Change, Figure
 from agentload.report import format as say
 from agentload.report import labels
