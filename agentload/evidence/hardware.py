@@ -28,10 +28,11 @@ WITH sampled AS (
     WHERE s.run_id = $run AND list_contains($names, s.name)
 )
 """
-# A sum of floats depends on its order, and that of parallel threads on chance.
-_POWER: Final = (
-    "SELECT arm, labels, avg(value ORDER BY value) FROM sampled GROUP BY ALL ORDER BY ALL"
-)
+# A sum of floats depends on its order, and that of parallel threads on chance. A plain average
+# is planned without the order that it is given.
+_POWER: Final = """
+SELECT arm, labels, list_avg(list(value ORDER BY value)) FROM sampled GROUP BY ALL ORDER BY ALL
+"""
 # A step waits for the slowest GPU: the one that was slowed most counts.
 _CLOCKS: Final = """
 SELECT arm, max(slowed), max(capped), min(mhz) FROM (
