@@ -8,11 +8,12 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import Field, field, fields, make_dataclass
-from functools import cache
-from typing import Any, cast, dataclass_transform
+from typing import Any, Final, cast, dataclass_transform
 
 import msgspec
 from msgspec import NODEFAULT, Struct, StructMeta, structs
+
+_DESCRIBED: Final = "_described"
 
 
 class _KeywordsOnly(StructMeta):
@@ -26,7 +27,12 @@ class _DataclassFields:
     """Answer `dataclasses.fields`, `replace` and `asdict` for a record."""
 
     def __get__(self, record: Struct | None, cls: type[Struct]) -> dict[str, Field[Any]]:
-        return _dataclass_fields(cls)
+        # Each class keeps its own: a cache here would keep every class until after the modules
+        # that it speaks of are gone, and DuckDB's would be reported as leaked.
+        if _DESCRIBED not in vars(cls):
+            setattr(cls, _DESCRIBED, _dataclass_fields(cls))
+        found: dict[str, Field[Any]] = vars(cls)[_DESCRIBED]
+        return found
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
@@ -40,9 +46,8 @@ class Record(Struct, frozen=True, metaclass=_KeywordsOnly):
     __dataclass_fields__ = _DataclassFields()
 
 
-@cache
 def _dataclass_fields(cls: type[Struct]) -> dict[str, Field[Any]]:
-    """Describe the fields as those of a dataclass, once somebody asks."""
+    """Describe the fields as those of a dataclass."""
     described = [(each.name, each.type, _dataclass_field(each)) for each in structs.fields(cls)]
     made = make_dataclass(cls.__name__, described, init=False, repr=False, eq=False)
     return {each.name: each for each in fields(made)}

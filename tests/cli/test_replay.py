@@ -498,7 +498,7 @@ def test_a_full_disk_is_an_error_with_a_hint_and_keeps_what_was_measured(
 
 
 @pytest.mark.slow
-def test_a_replay_imports_nothing_that_it_has_no_use_for(
+def test_a_replay_imports_nothing_that_it_has_no_use_for_and_leaves_nothing_of_duckdb(
     servers: Servers, trace: Path, tmp_path: Path
 ) -> None:
     program = (
@@ -516,3 +516,4 @@ def test_a_replay_imports_nothing_that_it_has_no_use_for(
     imported = done.stdout.splitlines()[-1].split()
     assert "agentload.live.wire" in imported
     assert [name for name in NEEDLESS if name in imported] == []
+    assert "leaked" not in done.stderr
