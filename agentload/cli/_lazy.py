@@ -393,10 +393,15 @@ def _is_plain(value: object, kind: Any, *, default: object) -> bool:  # noqa: AN
     if kind is str:
         return isinstance(value, str) and value.isascii()
     if kind is Path:
-        path = str(value)
-        is_missing_or_readable = not os.access(path, os.F_OK) or os.access(path, os.R_OK)
-        return path.isascii() and is_missing_or_readable
-    return isinstance(value, int | float) and value == default
+        return isinstance(value, str | Path) and _is_plain_path(str(value))
+    is_number = isinstance(value, int | float) and type(value) is type(default)
+    return is_number and value == default
+
+
+def _is_plain_path(path: str) -> bool:
+    if not path.isascii() or "\0" in path:
+        return False
+    return not os.access(path, os.F_OK) or os.access(path, os.R_OK)
 
 
 def _option(parameter: Parameter) -> Parameter:

@@ -7,7 +7,7 @@ whose methods Python writes as source text and compiles, and a value of it in a 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import Field, field, fields, make_dataclass
+from dataclasses import Field, dataclass, field, fields, make_dataclass
 from typing import Any, Final, cast, dataclass_transform
 
 import msgspec
@@ -21,6 +21,11 @@ class _KeywordsOnly(StructMeta):
 
     def __new__(cls, *parts: Any, kw_only: bool = True, **options: Any) -> StructMeta:
         return super().__new__(cls, *parts, kw_only=kw_only, **options)
+
+
+@dataclass(frozen=True, repr=False)
+class _Frozen:
+    """What `pprint` reads of a dataclass that writes its own `repr`."""
 
 
 class _DataclassFields:
@@ -44,6 +49,7 @@ class Record(Struct, frozen=True, metaclass=_KeywordsOnly):
     """
 
     __dataclass_fields__ = _DataclassFields()
+    __dataclass_params__ = vars(_Frozen)["__dataclass_params__"]
 
 
 def _dataclass_fields(cls: type[Struct]) -> dict[str, Field[Any]]:

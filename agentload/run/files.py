@@ -67,7 +67,7 @@ def read_traces(
     ), found
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)  # what is decoded of a trace of 12 MiB takes 70 MB
 def _playable(path: Path, sha256: str, *, lenient: bool) -> Trace:  # noqa: ARG001 # what it holds
     """Return a trace that has no problem, which is looked for once in each content of a file."""
     trace = read(path, lenient=lenient)

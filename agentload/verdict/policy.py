@@ -29,6 +29,8 @@ from agentload.model.record import Record
 
 Made = TypeVar("Made")
 SECTIONS = ("slos", "load", "price")
+WITHOUT_EFFECT = ("max_foreign_share",)
+"""Settings of earlier versions that never decided anything: files that have them stay readable."""
 SHOWN = "`agentload advise --help` shows a policy"
 DECISION: Final = "decision"
 """Probe under which `decide` writes down what it asks, and the setting it decides with."""
@@ -77,7 +79,9 @@ def read_policy(path: Path) -> Setting:
 def parse(content: object, *, at: str) -> Setting:
     """Turn a policy file's content into a setting; `at` is where it came from."""
     check_finite(content, at=at, hint=SHOWN)
-    whole = _section(content, at, (*_names(Policy), *SECTIONS))
+    whole = _section(content, at, (*_names(Policy), *SECTIONS, *WITHOUT_EFFECT))
+    for name in WITHOUT_EFFECT:
+        whole.pop(name, None)
     levels = whole.pop("slos", ())
     load = whole.pop("load", {})
     price = whole.pop("price", None)

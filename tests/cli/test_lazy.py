@@ -1,10 +1,12 @@
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from inspect import getdoc
 from pathlib import Path
 
 import pytest
+import typer
 
 from agentload.cli._lazy import LazyGroup, Verb, verbs
 from agentload.errors import UsageError
@@ -102,6 +104,68 @@ def test_a_verbs_signature_is_its_options_and_its_docstring_its_help(
     assert capsys.readouterr() == ("hello Ada\n", "")
     invoke(house, "greet", "--help")
     assert "Greet somebody.\n\n  Politely.\n" in capsys.readouterr().out
+
+
+MEASURE = """\
+from pathlib import Path
+
+
+def measure(
+    file: Path,
+    *,
+    name: str = "you",
+    out: Path,
+    db: Path = Path("x.duckdb"),
+    into: Path | None = None,
+    count: int = 0,
+    rate: float = 1.0,
+    is_dry: bool = False,
+    words: list[str] | None = None,
+) -> None:
+    \"\"\"Measure.\"\"\"
+"""
+GIVEN: tuple[object, ...] = (
+    None,
+    "",
+    "-",
+    "~",
+    "x",
+    "é",
+    "a\0b",
+    0,
+    0.0,
+    1,
+    1.0,
+    True,
+    False,
+    "7",
+    [],
+    ["a"],
+    Path("y"),
+)
+
+
+def test_a_parameter_takes_what_typer_would_make_of_it(house: str, tmp_path: Path) -> None:
+    (tmp_path / house / "measure.py").write_text(MEASURE)
+    group = LazyGroup(package=house, name="house", help="Live here.", rich_markup_mode=None)
+    command = group.get_command(typer.Context(group), "measure")
+    context = typer.Context(command)
+    parameters = command.get_params(context)
+    assert {each.name for each in parameters} > {"file", "out", "into", "words"}
+    for parameter in parameters:
+        theirs = type(parameter).process_value
+        for value in GIVEN:
+            mine = outcome(parameter.process_value, context, value)
+            assert mine == outcome(theirs, parameter, context, value), (parameter.name, value)
+
+
+def outcome(process: Callable[..., object], *arguments: object) -> tuple[str, type | None]:
+    """Return what a value became, or what was said of it."""
+    try:
+        made = process(*arguments)
+    except Exception as error:  # noqa: BLE001 - whatever typer raises
+        return repr(error), None
+    return repr(made), type(made)
 
 
 def test_a_folder_is_a_group(house: str, capsys: pytest.CaptureFixture[str]) -> None:

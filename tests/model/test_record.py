@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from functools import cached_property
+from pprint import pformat
 
 import pytest
 from msgspec import field
@@ -39,6 +40,10 @@ def test_a_record_is_a_value() -> None:
     assert Pair(one=1) == Pair(one=1, other=2) != Pair(one=1, other=3)
     assert len({Pair(one=1), Pair(one=1)}) == 1
     assert not hasattr(Pair(one=1), "__dict__")
+
+
+def test_a_record_is_printed_as_it_says_where_it_is_too_long_for_a_line() -> None:
+    assert pformat(Pair(one=1), width=9) == "Pair(one=1, other=2)"
 
 
 def test_a_record_is_frozen() -> None:

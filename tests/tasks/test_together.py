@@ -8,8 +8,9 @@ from agentload.emulator.answers import read
 from agentload.errors import UsageError
 from agentload.prompts.tokenizer import WORD_TOKENS
 from agentload.run.questions import asking, catalog_questions
-from agentload.tasks import texts
+from agentload.tasks import Item, texts
 from agentload.tasks.catalog import request_tokens
+from agentload.tasks.parts.draw import together
 
 SINGLE = (
     "needle",
@@ -57,3 +58,10 @@ def test_a_conversation_shares_no_context() -> None:
     )
     with pytest.raises(UsageError, match="conversation"):
         asked.item(asked.order[0])
+
+
+def test_messages_in_parts_share_no_context() -> None:
+    part = {"role": "user", "content": [{"type": "image_url"}]}
+    item = Item(messages=(part, part), wanted=("x",), output_tokens=1)
+    with pytest.raises(UsageError, match="conversation"):
+        together([item], task="mine")

@@ -41,6 +41,11 @@ def test_what_a_file_does_not_say_is_this(tmp_path: Path) -> None:
     ) == (None, None, 0, None)
 
 
+def test_a_setting_that_never_decided_anything_is_passed_over() -> None:
+    whole = parse({"max_foreign_share": 0.02, "min_change": 0.1}, at="p")
+    assert whole.policy == Policy(min_change=0.1)
+
+
 def test_an_empty_file_is_the_default_policy(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("# nothing\n")
     assert read_policy(tmp_path / "p.yaml").policy == Policy()

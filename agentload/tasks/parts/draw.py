@@ -173,8 +173,10 @@ def together(items: Sequence[Item], *, task: str) -> tuple[Item, ...]:
     """
     contexts, questions = [], []
     for item in items:
-        context, line_end, question = texts(item)[0].rpartition("\n")
-        if len(item.messages) > 1 or item.tools or not line_end:
+        is_conversation = len(item.messages) > 1 or item.tools
+        text = "" if is_conversation else texts(item)[0]
+        context, line_end, question = text.rpartition("\n")
+        if not line_end:
             raise UsageError(
                 f"task '{task}' is a conversation, or calls tools: its questions share no context",
                 hint="--per-context 1",

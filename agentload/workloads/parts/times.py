@@ -3,11 +3,11 @@
 import math
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import accumulate, islice
 from random import Random
 from typing import Final
 
-from agentload.model.record import Record
 from agentload.plugins import Peak, Positive, Rate, Spread
 from agentload.workloads.parts.draws import gamma, log_uniform, lognormal, mixture, quantiles
 
@@ -55,7 +55,8 @@ CODE_USER: Final = quantiles(
 """A developer's think time (same trace); replays cap it."""
 
 
-class ArrivalProcess(Record):
+@dataclass(frozen=True, slots=True, kw_only=True)  # a plug-in may extend it as one
+class ArrivalProcess:
     """How many sessions start, and when: options that most workloads share."""
 
     sessions: Positive
