@@ -1,4 +1,4 @@
-"""Join the evidence with everything computed from it once: all that rules and legs read."""
+"""Join the evidence with everything computed from it once: all that rules and criteria read."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -24,11 +24,11 @@ from advisor.verdict import (
     TtftCurve,
 )
 
-SAME_LENGTH = 0.9  # of a trial, from which another one is no longer
-TRIAL_S = 60.0  # each load of a search, where nothing asks for longer
-SHORTEST = 1024  # tokens: where latencies are measured from, and doubled
-LONGEST = 128 * 1024  # tokens, where it is not known what agents send or servers take
-WEIGHTY = 0.10  # share of the mix from which a class binds the whole server
+LONG_ENOUGH = 0.9  # share of the wanted seconds from which an earlier trial is long enough
+LEAST_TRIAL_S = 60.0  # of each load of a search
+SHORTEST = 1024  # tokens: the first length of a sweep of latencies; the next ones double
+LONGEST = 128 * 1024  # tokens: its last length, where it is not known what servers take
+WEIGHTY = 0.10  # share of the mix from which a class speaks for the whole server
 SPOILED_BY: dict[Compared, Spoiled] = {
     "ttft_ms": "ttft",
     "tpot_ms": "itl",
@@ -38,9 +38,9 @@ SPOILED_BY: dict[Compared, Spoiled] = {
 
 
 def weighty(weights: tuple[tuple[str, float], ...]) -> tuple[str, ...]:
-    """Return the workloads that bind the whole server: those of a tenth of the mix or more.
+    """Return the workloads that speak for the whole server: those of a tenth of the mix or more.
 
-    All of them bind it where no share is so large.
+    All of them do where no share is so large.
     """
     found = tuple(name for name, share in weights if share >= WEIGHTY)
     return found or tuple(name for name, _ in weights)
@@ -51,7 +51,7 @@ def rivals(evidence: Evidence) -> int:
     return max(1, len(evidence.challengers))
 
 
-def answer_level(evidence: Evidence, policy: Policy) -> float:
+def look_level_of_answers(evidence: Evidence, policy: Policy) -> float:
     """Return the one-sided level of one look at an arm's paired answers.
 
     Where the policy or the run planned several looks, each has a part of the error.
@@ -94,7 +94,8 @@ class Case:
     # of arms that were asked the same questions twice: what equal servers lose and win
     same_answers: tuple[PooledAccuracy, ...]
     capacity: tuple[Capacity, ...]
-    # the same, with intervals at the whole error: equal agents alone decide nothing
+    # the same, with intervals whose error is not divided over speed and capacity: claims that
+    # arms carry equal agents use them, for these alone decide nothing
     capacity_undivided: tuple[Capacity, ...]
     rooms: tuple[Room, ...]
     reach: tuple[TestedReach, ...]
@@ -113,7 +114,7 @@ class Case:
 
     @property
     def is_unmet_as_played(self) -> bool:
-        """Say whether every arm misses the level at the load of the pairs, where it decides."""
+        """Say whether every arm misses the level at the load of the pairs, and latency decides."""
         return {each.is_missed_as_played for each in self.service_levels} == {True}
 
     @property
@@ -146,11 +147,11 @@ class Case:
         found = _row(of_metric, arm, workload)
         if found is None:
             return None
-        level = 1 - 2 * self.level(arm)
+        level = 1 - 2 * self.level(arm)  # of two sides
         low, high = map(expm1, found.spread.interval(level))
         relative = replace(found.change.relative, low=low, high=high, level=level)
         overfull = self.evidence.overfull(self.evidence.reference, arm)
-        if overfull:
+        if overfull:  # full pools show which arm is faster, and not by how much
             relative = relative.as_bound(found.mildest)
         change = replace(found.change, relative=relative, overfull=overfull)
         return replace(found, change=change)
@@ -162,15 +163,15 @@ class Case:
         It is divided over the arms, but not over speed and capacity: "use" needs accuracy in
         addition to one of them.
         """
-        return answer_level(self.evidence, self.policy) / rivals(self.evidence)
+        return look_level_of_answers(self.evidence, self.policy) / rivals(self.evidence)
 
     def level(self, arm: str, *, look: int | None = None) -> float:
         """Return the one-sided level at which speed and capacity of *arm* are tested.
 
-        Its interval is printed at the same level; *look* asks for that of another look. The level
-        is divided where any of several claims would be enough: over the arms, and over speed and
-        capacity where both were measured. The mix decides; what is said of classes is secondary,
-        and not adjusted for their number.
+        The interval of *arm* is printed at that level. *look* is another look than the latest one.
+        The level is divided where any of several claims would be enough: over the arms, and over
+        speed and capacity where both were measured. The mix decides; what is said of classes is
+        secondary, and not adjusted for their number.
         """
         searched = {each.arm for each in self.capacity if each.agents_per_gpu is not None}
         has_capacity = {arm, self.evidence.reference} <= searched
@@ -178,7 +179,7 @@ class Case:
         return whole / rivals(self.evidence) / (2 if has_capacity else 1)
 
     def _level_of_look(self, arm: str, look: int) -> float:
-        """Return the level of one look, as planned or as runs are looked at without a plan."""
+        """Return the level of a planned look, or, without a plan, that of look number *look*."""
         if not self.policy.planned_looks:
             return planning.look_level(look, self.policy.alpha)
         of_mix = _row(self.speeds, arm, None)
@@ -188,7 +189,7 @@ class Case:
     def spoiler(self, what: Spoiled, arm: str, workload: str | None) -> Gate | None:
         """Return the failed gate that invalidates *what* for *arm* or the reference, if any.
 
-        A workload that carries a tenth of the server or more invalidates the whole server too.
+        A gate of a `weighty` workload invalidates the whole server too.
         """
         arms = (None, arm, self.evidence.reference)
         scopes = (None, *self.weighty()) if workload is None else (None, workload)
@@ -203,7 +204,7 @@ class Case:
         return _row(self.accuracy, arm, workload)
 
     def broken_of(self, arm: str) -> BrokenAnswers | None:
-        """Return where *arm* is broken, at its longest lengths; None: nowhere that was asked."""
+        """Return where *arm* is broken, at its longest lengths; None where no asked length is."""
         return next((each for each in self.broken if each.arm == arm), None)
 
     def capacity_of(self, arm: str, workload: str | None) -> Capacity | None:
@@ -217,7 +218,7 @@ class Case:
 
     @property
     def undivided(self) -> "Case":
-        """The case in which agents have the intervals that claims of equality are made by."""
+        """This case, with the intervals of agents per GPU that claims of equality use."""
         return replace(self, capacity=self.capacity_undivided)
 
     def agents_of(self, arm: str, workload: str | None) -> Estimate | None:
@@ -225,9 +226,9 @@ class Case:
 
         With a single workload class, a search on the mix answers for it.
         """
-        alike = (workload, None) if len(self.evidence.workloads) < 2 else (workload,)
+        answering = (workload, None) if len(self.evidence.workloads) < 2 else (workload,)
         for each in self.capacity:
-            is_asked = each.arm == arm and each.workload in alike
+            is_asked = each.arm == arm and each.workload in answering
             if is_asked and each.agents_per_gpu is not None:
                 return each.agents_per_gpu
         return None
@@ -260,15 +261,15 @@ class Case:
     def filling_search(self) -> CapacitySearch | None:
         """Return a search whose loads may fill the pools.
 
-        None where such a search went past the service level on every arm: another one ends there
-        too, with the pools as full.
+        None where such a search went past the service level on every arm: another one would stop
+        at the same loads and fill the pools no more.
         """
         level = self.policy.slo(None)
-        least_s = SAME_LENGTH * self.trial_seconds()
+        least_s = LONG_ENOUGH * self.trial_seconds()
         past = set()
         for each in self.evidence.capacity:
             if each.workload is not None or each.slo is None or level not in (None, each.slo):
-                continue
+                continue  # of one workload, or at another service level
             is_missed = each.within_slo < each.slo.share * each.turns
             if is_missed and 60 * each.minutes >= least_s:
                 past.add(each.arm)
@@ -286,8 +287,8 @@ class Case:
         price = self.evidence.deployment.gpu.usd_per_hour
         if price is None:
             return None
-        of_replica = sum(self.evidence.gpus(each.name) for each in self.evidence.arms)
-        gpus = of_replica * self.evidence.deployment.replicas
+        once = sum(self.evidence.gpus(each.name) for each in self.evidence.arms)
+        gpus = once * self.evidence.deployment.replicas
         return price * gpus * minutes / 60
 
     def trial_seconds(self) -> float:
@@ -295,7 +296,7 @@ class Case:
 
         Twice what the pool takes to fill, so that the pool is full for half of the trial.
         """
-        longest_s = TRIAL_S
+        longest_s = LEAST_TRIAL_S
         for scope in self.scopes():
             for arm in self.evidence.arms:
                 figures = self.evidence.telemetry(scope, arm.name)
@@ -311,17 +312,20 @@ class Case:
             longest = max(2 * SHORTEST, window // 1024 * 1024)
         return Lengths(lengths=doubling(SHORTEST, longest))
 
-    def line(self, arm: str, users: int | None = None) -> ItlLine | None:
+    def itl_line(self, arm: str, users: int | None = None) -> ItlLine | None:
         """Return the token latency line of *arm*, at *users* or at the smallest batch."""
         found = [each for each in self.itl if each.arm == arm and users in (None, each.users)]
         return min(found, key=lambda each: each.users, default=None)
 
     def weighty(self) -> tuple[str, ...]:
-        """Return the workloads that bind the whole server."""
+        """Return the workloads that speak for the whole server."""
         return weighty(self.shares)
 
-    def concerns(self, arm: str, workload: str | None, tokens: float | None) -> bool:
-        """Say whether *workload* reaches a context of *tokens*; yes where either is unknown."""
+    def reaches_context(self, arm: str, workload: str | None, tokens: float | None) -> bool:
+        """Say whether *workload* reaches a context of *tokens*; yes where either is unknown.
+
+        Questions are asked at the lengths that a workload reaches.
+        """
         found = self.accuracy_of(arm, workload)
         if tokens is None or found is None:
             return True
@@ -344,7 +348,7 @@ def _row(rows: Iterable[_OfArm], arm: str, workload: str | None) -> _OfArm | Non
 
 
 def _values(root: object, path: str) -> list[object]:
-    """Return what a dotted path leads to, through every part of the tuples on its way."""
+    """Return what a dotted path leads to, for each element of any tuple on its way."""
     values = [root]
     for name in path.split("."):
         parts: list[object] = []

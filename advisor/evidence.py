@@ -316,7 +316,7 @@ class ClientHealth:
     arm: str | None = None
     send_lag_p99_ms: float | None = None
     loop_stall_max_ms: float | None = None
-    coalesced_share: float | None = None  # reads that held more than one chunk under one stamp
+    coalesced_share: float | None = None  # of chunks, those read together with the one before
     # how often the wall clock was stepped, which the kernel takes its stamps from
     clock_steps: float | None = None
     dropped_share: float | None = None  # of reads, those that the kernel gave no stamp

@@ -36,7 +36,9 @@ def concerning(
     binding = case.weighty() if workload is None else ()
     out = []
     for each in findings:
-        if each.arm not in (None, arm) or not case.concerns(arm, workload, each.context_tokens):
+        if each.arm not in (None, arm) or not case.reaches_context(
+            arm, workload, each.context_tokens
+        ):
             continue
         is_taken = each.asks_for == "avoid" or _is_about_speed(each)
         if each.workload in (None, workload) or (is_taken and each.workload in binding):

@@ -74,7 +74,7 @@ def run(typed: Sequence[str], screen: Path) -> None:
     os.environ["AGENTLOAD_CLIENT_CHECK"] = "0"
     for limit in ("MAX_SEND_LAG_MS", "MAX_STALL_MS", "MAX_COALESCED_SHARE"):
         setattr(health, limit, math.inf)
-    client._faults = lambda *_: iter(())  # noqa: SLF001  # no policy of a decision can be given
+    client._failures = lambda *_: iter(())  # noqa: SLF001  # no policy of a decision can be given
     sys.argv[1:] = typed
     before_mb = resident_mb("VmRSS")
     try:

@@ -19,7 +19,7 @@ from advisor.assess.answers import (
     paired_scores,
     telling,
 )
-from advisor.case import answer_level, rivals, weighty
+from advisor.case import look_level_of_answers, rivals, weighty
 from advisor.estimate import Estimate, present
 from advisor.evidence import AccuracyBucket, Evidence
 from advisor.policy import Policy
@@ -63,7 +63,7 @@ def correlation(bucket: AccuracyBucket) -> float:
 def bucket_results(evidence: Evidence, policy: Policy) -> tuple[BucketResult, ...]:
     """Return the paired difference of every bucket with answers."""
     answered = list(filter(has_answers, evidence.accuracy))
-    alone = _alone(answered, policy, answer_level(evidence, policy))
+    alone = _alone(answered, policy, look_level_of_answers(evidence, policy))
     return tuple(_result(bucket, found.difference) for bucket, found in alone)
 
 
@@ -95,7 +95,7 @@ def by_workload(evidence: Evidence, policy: Policy) -> tuple[PooledAccuracy, ...
 
     The server's is over all buckets that its weighty workloads need.
     """
-    level = answer_level(evidence, policy)
+    level = look_level_of_answers(evidence, policy)
     level_of_rivals = level / rivals(evidence)  # Bonferroni
     out: list[PooledAccuracy | None] = []
     for arm in evidence.challengers:
@@ -165,7 +165,7 @@ def controls(evidence: Evidence, policy: Policy) -> tuple[PooledAccuracy, ...]:
 
     They are pooled over all lengths.
     """
-    level = answer_level(evidence, policy)
+    level = look_level_of_answers(evidence, policy)
     by_arm = defaultdict[str, list[AccuracyBucket]](list)
     for bucket in filter(has_answers, evidence.aa_accuracy):
         by_arm[bucket.arm].append(bucket)

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from advisor.assess.answers import MarginTest, has_answers, margin_test, paired_scores, telling
-from advisor.case import answer_level
+from advisor.case import look_level_of_answers
 from advisor.evidence import AccuracyBucket, Bools, Evidence, Floats, Ints
 from advisor.policy import Policy
 from advisor.results import BrokenAnswers
@@ -96,7 +96,7 @@ def faults(evidence: Evidence, policy: Policy) -> Faults:
     at all depths; or so much has to be gone that the interval says so. Where answers are gone at
     single depths alone, each of those depths has to show it by itself.
     """
-    level = answer_level(evidence, policy)
+    level = look_level_of_answers(evidence, policy)
     broken: list[BrokenAnswers] = []
     suspects: list[BrokenAnswers] = []
     for arm in evidence.challengers:

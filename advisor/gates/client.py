@@ -10,9 +10,8 @@ from advisor.policy import Policy
 from advisor.verdict import TIMES, Gate
 
 NAME = "client"
-MAX_DROPPED_SHARE: Final = 0.01  # above, a p99 is that of calls whose stamps are user space's
-APART: Final = "whose times cannot be separated"
-LIGHTER: Final = "reduce the load or use an idle machine"
+MAX_DROPPED_SHARE: Final = 0.01  # above, a p99 may be that of reads that user space stamped
+LESS_LOAD: Final = "reduce the load or use an idle machine"
 
 
 class _Measure(NamedTuple):
@@ -20,20 +19,20 @@ class _Measure(NamedTuple):
 
     value: float | None
     limit: float
-    text: str
+    text: str  # a format, whose {value} is filled in
     unit: str = ""
 
 
 def check(evidence: Evidence, policy: Policy) -> Iterator[Gate]:
-    """Yield the failures of each arm (or of the run), or one gate that passed.
+    """Yield for each arm (None: the whole run) its failures, or one gate that passed.
 
-    The arm of the latest requests comes first; without data there is one gate, "not observed".
+    The arm whose requests were sent latest comes first; without data one gate was not observed.
     """
     if not evidence.health:
-        yield Gate(name=NAME, message="client load was not monitored")
-    # A reason quotes the first: it is as late as the whole run is said to be.
+        yield Gate(name=NAME, status="not observed", message="client load was not monitored")
+    # A reason quotes the first gate, and a run is said to be as late as its latest arm.
     for health in sorted(evidence.health, key=_lag_ms, reverse=True):
-        yield from list(_faults(health, policy)) or [_pass(health)]
+        yield from list(_failures(health, policy)) or [_pass(health)]
 
 
 def _lag_ms(health: ClientHealth) -> float:
@@ -53,7 +52,7 @@ def _pass(health: ClientHealth) -> Gate:
     )
 
 
-def _faults(health: ClientHealth, policy: Policy) -> Iterator[Gate]:
+def _failures(health: ClientHealth, policy: Policy) -> Iterator[Gate]:
     """Yield a failure for each measure beyond its limit."""
     for each in _measures(health, policy):
         value = each.value
@@ -76,20 +75,20 @@ def _measures(health: ClientHealth, policy: Policy) -> tuple[_Measure, ...]:
         _Measure(
             health.send_lag_p99_ms,
             policy.max_send_lag_ms,
-            f"the load generator sent requests {{value:.1f}} ms late (p99): {LIGHTER}",
+            f"the load generator sent requests {{value:.1f}} ms late (p99): {LESS_LOAD}",
             "ms",
         ),
         _Measure(
             health.loop_stall_max_ms,
             policy.max_loop_stall_ms,
-            f"the event loop stalled for {{value:.0f}} ms: {LIGHTER}",
+            f"the event loop stalled for {{value:.0f}} ms: {LESS_LOAD}",
             "ms",
         ),
         _Measure(
             health.coalesced_share,
             policy.max_coalesced_share,
-            f"the load generator fell behind: {{value:.0%}} of its reads held several chunks, "
-            f"{APART}: {LIGHTER}",
+            f"the load generator fell behind: {{value:.0%}} of chunks came in one read with the "
+            f"one before, and their times cannot be separated: {LESS_LOAD}",
         ),
         _Measure(
             health.clock_steps,

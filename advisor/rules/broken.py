@@ -40,7 +40,7 @@ def _deep(found: BrokenAnswers) -> str:
 def description(case: Case, arm: str) -> str | None:
     """Say where an arm is broken, as people name it; None where it is not."""
     found = case.broken_of(arm)
-    is_far = found is not None and not case.concerns(arm, None, found.lengths[0])
+    is_far = found is not None and not case.reaches_context(arm, None, found.lengths[0])
     if found is None or is_far:
         return None
     return f"broken {_where(found)}{_deep(found)}"

@@ -21,7 +21,7 @@ def check(case: Case, arm: Arm, workload: WorkloadClass) -> Finding | None:
     """Return that time per output token surely gains
     less than the lines of single requests promise.
     """
-    base, line = case.line(case.evidence.reference), case.line(arm.name)
+    base, line = case.itl_line(case.evidence.reference), case.itl_line(arm.name)
     speed, lengths = (
         case.speed(arm.name, workload.name, "tpot_ms"),
         contexts(case.evidence, workload.name),

@@ -1,8 +1,8 @@
-"""Sliding-window layers: quantising them saves nothing to read and
-costs a little every step, but keeps the pool smaller in bytes.
+"""Sliding-window layers: quantising them saves hardly any memory reads, as a window is short,
+and costs a little time in every step, but the same bytes hold more tokens.
 
-Skipping them (`--kv-cache-dtype-skip-layers sliding_window`)
-is the faster arm; its price is pool tokens.
+An arm that skips them (`--kv-cache-dtype-skip-layers sliding_window`) is
+faster, and its pool holds fewer tokens.
 """
 
 from advisor import words
@@ -17,14 +17,11 @@ from advisor.verdict import Finding
 
 NEEDS = frozenset({"evidence.model.window_layers"})
 
-SKIPS = "fp8-skip-sw"  # arm of an arms file
+SKIPPING_ARM = "fp8-skip-sw"  # one that `endpoints init --arms` can write
 FLAG = "--kv-cache-dtype-skip-layers sliding_window"
-REFUSED = (
-    "FLASHINFER",
-    100,
-    # the backend and capability that did not take skipped
-    # layers in vLLM 0.19.1 (vLLM blog 2026-04-22)
-)
+# The attention backend and the GPU's capability that did not take skipped layers in vLLM 0.19.1
+# (vLLM blog 2026-04-22)
+REFUSED_BY = ("FLASHINFER", 100)
 
 
 def _pool_cost(skip: Arm, full: Arm, reference: Arm) -> str:
@@ -37,8 +34,8 @@ def _pool_cost(skip: Arm, full: Arm, reference: Arm) -> str:
     )
 
 
-def _where_refused(evidence: Evidence, arm: Arm) -> str:
-    backend, capability = REFUSED
+def _warning(evidence: Evidence, arm: Arm) -> str:
+    backend, capability = REFUSED_BY
     if evidence.deployment.gpu.sm != capability or backend not in (arm.kernel or "").upper():
         return ""
     return (
@@ -47,7 +44,7 @@ def _where_refused(evidence: Evidence, arm: Arm) -> str:
     )
 
 
-def _against(direct: Spread | None) -> str:
+def _directly(direct: Spread | None) -> str:
     if direct is None:
         return ""
     change = direct.relative(unit="relative", method="mean log ratio of the same turns")
@@ -73,22 +70,23 @@ def _missing_arm(evidence: Evidence, full: Arm, layers: int) -> Finding:
         arm=full.name,
         message=(
             f"{layers} layers attend to a window only; FP8 costs them time and saves them no "
-            f"reads. Try an arm that skips them, such as {SKIPS} "
-            f"({FLAG}){_where_refused(evidence, full)}."
+            f"reads. Try an arm that skips them, such as {SKIPPING_ARM} "
+            f"({FLAG}){_warning(evidence, full)}."
         ),
-        next_step=ArmsFile(arm=SKIPS),
+        next_step=ArmsFile(arm=SKIPPING_ARM),
         source=f"{BLOG}; {KERNELS}",
         leg="pays",
     )
 
 
 def _trade(case: Case, skip: Arm, full: Arm) -> Finding | None:
-    mine = case.speed(skip.name, None)
-    theirs = case.speed(full.name, None)
-    if mine is None or theirs is None:
+    speed_of_skip = case.speed(skip.name, None)
+    speed_of_full = case.speed(full.name, None)
+    if speed_of_skip is None or speed_of_full is None:
         return None
-    of_skip, of_full = mine.change.relative, theirs.change.relative
+    of_skip, of_full = speed_of_skip.change.relative, speed_of_full.change.relative
     direct = between(case.evidence, full.name, skip.name, case.shares, case.policy)
+    # below zero, the arm that skips them is faster
     is_faster = direct is not None and direct.interval()[1] < 0
     cost = _pool_cost(skip, full, case.evidence.base)
     return Finding(
@@ -96,7 +94,7 @@ def _trade(case: Case, skip: Arm, full: Arm) -> Finding | None:
         arm=skip.name,
         message=(
             f"On {skip.name}, which skips the window layers, turn latency {words.moves(of_skip)}; "
-            f"on {full.name}, which does not, it {words.moves(of_full)}; {_against(direct)}{cost}."
+            f"on {full.name}, which does not, it {words.moves(of_full)}; {_directly(direct)}{cost}."
         ),
         estimates=(of_skip, of_full),
         flips="a load that the KV pool limits: then full FP8's larger pool outweighs its slower "

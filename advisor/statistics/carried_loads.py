@@ -19,7 +19,7 @@ from typing import Final
 from advisor.loads import TwinReplay
 from advisor.statistics.crossing import LEVEL, CarriedLoad, Tried, crossing
 from advisor.statistics.spread import normal_reach
-from advisor.statistics.step_factor import Compared, StepFactor, step_factors
+from advisor.statistics.step_factor import ReplayedTrial, StepFactor, step_factors
 
 INVERSE: Final = -1.0
 """Change of the log of a load by that of step times, where no twin was asked."""
@@ -82,9 +82,9 @@ def _factors(trials: Mapping[str, Sequence[Tried]]) -> dict[str, StepFactor] | N
     return step_factors(compared)
 
 
-def _compared(trial: Tried, replay: TwinReplay) -> Compared:
-    return Compared(
-        beyond=math.log(trial.load / replay.carried),
+def _compared(trial: Tried, replay: TwinReplay) -> ReplayedTrial:
+    return ReplayedTrial(
+        log_load=math.log(trial.load / replay.carried),
         turns=trial.turns,
         share=trial.within / trial.turns,
         expected=replay.expected,

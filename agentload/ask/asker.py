@@ -17,7 +17,7 @@ import msgspec
 
 from agentload.dispatch.answer import Parsed
 from agentload.dispatch.call import GOOD_ENDS
-from agentload.dispatch.fault import fault, redact, word
+from agentload.dispatch.fault import fault, masked_word, redact
 from agentload.dispatch.framing import MOST_BYTES, OverlongError
 from agentload.dispatch.sse import TOKEN_CHARS, document
 from agentload.endpoints.endpoint import Endpoint, mask, socket_of
@@ -71,7 +71,7 @@ def client(endpoint: Endpoint, *, timeout_s: float, retries: int) -> "openai.Asy
         # a compressed megabyte may hold a gigabyte
         if (encoding := response.headers.get("content-encoding", "identity").lower()) != "identity":
             raise httpx2.DecodingError(
-                f"an answer encoded as '{word(encoding)}', which was not asked for",
+                f"an answer encoded as '{masked_word(encoding)}', which was not asked for",
                 request=response.request,
             )
         assert isinstance(response.stream, httpx2.AsyncByteStream)
@@ -282,7 +282,7 @@ def bad_end(finish_reason: str | None) -> str | None:
     """Return how an answer ended, if it did not end well."""
     if finish_reason is None or finish_reason in GOOD_ENDS:
         return None
-    return f"the answer ended with the finish reason '{word(finish_reason)}'"
+    return f"the answer ended with the finish reason '{masked_word(finish_reason)}'"
 
 
 def excess(text: str, tokens: int | None, most_tokens: int) -> str | None:

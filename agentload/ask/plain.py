@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 
 from agentload.ask.asker import Failed, attempt, bad_end, client, excess
 from agentload.dispatch.answer import Parsed
-from agentload.dispatch.fault import word
+from agentload.dispatch.fault import masked_word
 from agentload.dispatch.framing import Framing
 from agentload.dispatch.garbage import garbage
 from agentload.dispatch.shapes import decode
@@ -118,7 +118,7 @@ def _no_stream(kind: str, body: bytes | bytearray) -> str:
     found = document(body).fault if "json" in kind else None
     if found:
         return found.text
-    return f"the answer is of type '{word(kind)}', and no stream"
+    return f"the answer is of type '{masked_word(kind)}', and no stream"
 
 
 def _wrong(parsed: Parsed, text: str, most_tokens: int) -> str | None:

@@ -105,7 +105,7 @@ class BlockPairs:
         study = self.means.study
         changes = () if known.decision is None else known.decision.changes
         levels = [each.relative.level for each in changes if each.metric == "turn_ms"]
-        if known.tried or (study.slo, study.agents) == (None, None) or not levels:
+        if known.draws_asked or (study.slo, study.agents) == (None, None) or not levels:
             return ""
         alone = levels[0]
         return f" ({alone:.1%} interval; {(1 + alone) / 2:.1%} once agents per GPU are measured)"

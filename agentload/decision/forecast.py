@@ -26,12 +26,12 @@ from agentload.model.record import Record
 
 PAIR_SPREAD: Final = 0.03
 """Standard deviation of the change from pair to pair, assumed before any was played."""
-STEP_TIMES: Final = 0.15
+STEP_TIMES_SHARE: Final = 0.15
 """Share of the budget that the step times of twins may take.
 
 How much of it they need is known once servers have said what they are.
 """
-SPEED: Final = 1 / 3
+SPEED_SHARE: Final = 1 / 3
 """Share of the budget that block pairs may take."""
 EQUAL, SMALL, WORSE = "equally accurate", "1 pp worse", "10 pp worse"
 DRAWS: Final = 400
@@ -99,10 +99,10 @@ def forecast(price: Callable[[Look], LookPrice], terms: Terms) -> tuple[Forecast
         broken = shown_broken(terms.canary.amount)
         add(terms.canary, price(terms.canary), (("broken everywhere", broken),))
     pairs = [Look(criterion="speed", amount=each) for each in PAIRS]
-    speed = _largest(pairs, price, SPEED * terms.budget_minutes)
+    speed = _largest(pairs, price, SPEED_SHARE * terms.budget_minutes)
     add(speed, price(speed), _faster(terms, speed.amount))
     if terms.capacity:
-        step_times = LookPrice(minutes=STEP_TIMES * terms.budget_minutes)
+        step_times = LookPrice(minutes=STEP_TIMES_SHARE * terms.budget_minutes)
         add(Look(criterion="step times"), step_times)
         trials = Look(criterion="capacity", amount=DRAWS_OF_SESSIONS[0])
         add(trials, price(trials))

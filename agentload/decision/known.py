@@ -15,7 +15,7 @@ from agentload.evidence.twin import repeats
 from agentload.model.record import Record
 from agentload.model.rows import AnswerRow, BlockRow, ProbeRow
 from agentload.run.capacity import trials
-from agentload.run.past import FIRST
+from agentload.run.past import ADDED_FROM
 from agentload.run.trial import Trial
 from agentload.store import tables
 from agentload.store.database import reading
@@ -31,42 +31,40 @@ class Known(Record):
     decision: Decision | None = None
     """Decision so far; None while the run holds too little."""
     findings: tuple[Finding, ...] = ()
-    """Findings of the rules, even where they are too little to decide on."""
+    """Findings of the rules, also while pairs are too few for a decision."""
     pairs: int = 0
     """Block pairs that count."""
     invalid: str | None = None
-    """Most frequent reason why other pairs do not count."""
+    """Why pairs have no verdict, or the most frequent reason why other ones do not count."""
     items: int = 0
+    """Questions about accuracy that were answered."""
     lengths: tuple[int, ...] = ()
     """Context lengths at which questions were asked."""
     trials: Mapping[str, Sequence[Trial]] = field(default_factory=dict)
-    """Trials of each arm, around what twins carry or of a search."""
-    tried: int = 0
-    """Draws of sessions that were played for capacity; the most possible after a search."""
-    step_times: int = 0
-    """Plays of the grid that are wanted before capacity is measured."""
+    """Capacity trials of each arm: at loads near what its twin carries, or those of a search."""
+    draws_asked: int = 0
+    """Draws of sessions asked for capacity; after a search all of them, as none is repeated."""
+    grid_plays_wanted: int = 0
+    """Plays of the grid of step times before capacity is measured; `decision.play` sets it."""
     starts: int = 1
     """Number of starts that pairs take turns on, where servers run all the time."""
     question_pace: float | None = None
-    """How much longer than assumed questions about accuracy take; None before that is known."""
+    """How much longer than assumed accuracy questions take, once known; `decision.play` sets it."""
 
     @property
     def challengers(self) -> tuple[ArmVerdict, ...]:
         """Verdicts of the arms that could take the place of the one in use."""
-        if self.decision is None:
-            return ()
-        reference = self.decision.reference
-        return tuple(each for each in self.decision.server if each.arm != reference)
+        return () if self.decision is None else self.decision.server
 
     @property
-    def open(self) -> tuple[ArmVerdict, ...]:
+    def undecided(self) -> tuple[ArmVerdict, ...]:
         """Verdicts that are no decision yet."""
         return tuple(each for each in self.challengers if each.verdict == "test further")
 
     @property
     def draws(self) -> int:
         """Return how many draws of sessions each arm has played, at two loads each."""
-        return _draws_of(self.trials)
+        return min(map(len, self.trials.values()), default=0) // 2
 
     def amount(self, criterion: Criterion) -> int | None:
         """Return how much was asked of a criterion that is asked repeatedly; None for others."""
@@ -76,7 +74,7 @@ class Known(Record):
             case "accuracy":
                 return self.items
             case "capacity":
-                return self.tried
+                return self.draws_asked
             case _:
                 return None
 
@@ -97,20 +95,20 @@ class RunRows(Record):
     arms: tuple[str, ...]
     blocks: tuple[BlockRow, ...] = ()
     answers: tuple[AnswerRow, ...] = ()
-    """Answers of the first arm."""
+    """Answers of the first arm, which count the questions: every arm is asked the same."""
     probes: tuple[ProbeRow, ...] = ()
-    step_times: int = 0
-    """Plays of the grid."""
+    grid_plays: int = 0
+    """Plays of the grid of step times, begun ones too."""
     verdict: Verdict | None = None
     fault: str | None = None
     """Why there is no verdict on pairs that were played."""
 
     @property
     def pairs(self) -> int:
-        """Number of block pairs that every arm has played, all of them valid."""
+        """Number of block pairs in which every arm has a valid block; added pairs do not count."""
         played = defaultdict[int, set[str]](set)
         for row in self.blocks:
-            if row.void is None and 0 <= row.pair < FIRST:
+            if row.void is None and 0 <= row.pair < ADDED_FROM:
                 played[row.pair].add(row.arm)
         return sum(played_by >= set(self.arms) for played_by in played.values())
 
@@ -126,7 +124,8 @@ def run_rows(
 ) -> RunRows:
     """Read what a run holds, and judge it.
 
-    Raises EvidenceError where enough pairs for a look allow no verdict.
+    Raises EvidenceError where there is no verdict on enough pairs for a look; with fewer pairs
+    `fault` says why.
     """
     if not database.exists():
         return RunRows(arms=arms)
@@ -136,7 +135,7 @@ def run_rows(
             blocks=tuple(tables.rows(connection, BlockRow, run_id=run)),
             answers=tuple(tables.rows(connection, AnswerRow, run_id=run, arm=arms[0])),
             probes=tuple(tables.rows(connection, ProbeRow, run_id=run)),
-            step_times=repeats(connection, run),
+            grid_plays=repeats(connection, run),
         )
     if not found.pairs:
         return found
@@ -161,44 +160,39 @@ def knowledge(
     """Return what follows from the rows of a run.
 
     *counts_answers* is false where there are only the answers of a canary, which are no look at
-    accuracy by themselves. *is_compared* says that nothing cheap is left to ask of the arms. Trials
-    without twins were a search.
+    accuracy by themselves. *is_compared* is as in `is_over`. Without twins (*has_twins*) trials
+    are those of a search.
     """
-    pairs, found = rows.pairs, rows.verdict
-    little = Known(ledger=ledger, pairs=pairs, invalid=rows.fault or rows.invalid)
-    if found is None:
-        return little
-    decision = found.decision
-    tried = trials(rows.probes)
-    little = replace(little, findings=decision.findings, trials=tried)
+    pairs = rows.pairs
+    known = Known(ledger=ledger, pairs=pairs, invalid=rows.fault or rows.invalid)
+    if rows.verdict is None:
+        return known
+    decision = rows.verdict.decision
+    trials_by_arm = trials(rows.probes)
+    known = replace(known, findings=decision.findings, trials=trials_by_arm)
     if pairs < PAIRS[0] and not is_over(decision, is_compared=is_compared):
-        return little
+        return known
     answers = rows.answers if counts_answers else ()
     items = {(row.task, row.context_tokens, row.depth, row.item, row.repetition) for row in answers}
-    is_searched = any(tried.values()) and not has_twins
+    is_searched = any(trials_by_arm.values()) and not has_twins
     return replace(
-        little,
+        known,
         decision=decision,
         items=len(items),
         lengths=tuple(sorted({row.context_tokens for row in answers})),
-        tried=DRAWS[-1] if is_searched else _draws_of(tried),
+        draws_asked=DRAWS[-1] if is_searched else known.draws,
         starts=starts,
     )
-
-
-def _draws_of(tried: Mapping[str, Sequence[Trial]]) -> int:
-    """Return how many draws of sessions each arm has played, at two loads each."""
-    return min(map(len, tried.values()), default=0) // 2
 
 
 def is_over(decision: Decision, *, is_compared: bool) -> bool:
     """Tell whether a rule or the service level alone gives every arm a verdict.
 
-    One pair says nothing of speed. Arms are the same where their answers were compared as well, or
-    cannot be.
+    Verdicts on speed do not count: one pair shows none. "No difference" counts where the arms'
+    answers were compared as well, or cannot be (*is_compared*). A finding of no arm is of all.
     """
     words = ("avoid", "no difference") if is_compared else ("avoid",)
     ended = {each.arm for each in decision.findings if each.asks_for in words}
     ended |= {each.arm for each in decision.service_levels if each.state == "no"}
-    challengers = {each.arm for each in decision.server if each.verdict != "test further"}
-    return len(challengers) == len(decision.server) and (None in ended or challengers <= ended)
+    decided = {each.arm for each in decision.server if each.verdict != "test further"}
+    return len(decided) == len(decision.server) and (None in ended or decided <= ended)

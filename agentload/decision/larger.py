@@ -12,7 +12,7 @@ from typing import Final
 from agentload.decision.block_pairs import BlockPairs
 from agentload.decision.canary import Canary
 from agentload.decision.carried_load import LoadTrials
-from agentload.decision.forecast import SPEED, STEP_TIMES
+from agentload.decision.forecast import SPEED_SHARE, STEP_TIMES_SHARE
 from agentload.decision.known import Known
 from agentload.decision.ledger import GRADED, Ledger
 from agentload.decision.look import DRAWS, PAIRS, Criterion, Look
@@ -75,15 +75,15 @@ def budget_for(
         lacking = _lacking(then, wanted)
         if needed <= wanted and lacking <= 0:
             return wanted
-        wanted = math.ceil(max(needed, wanted + max(1.0, lacking / (1 - SPEED))))
+        wanted = math.ceil(max(needed, wanted + max(1.0, lacking / (1 - SPEED_SHARE))))
 
 
 def _lacking(looks: Mapping[Criterion, float], budget: float) -> float:
     """Return the minutes that a dry run within a *budget* lacks for the look at answers."""
     if "accuracy" not in looks:
         return 0.0
-    speed = max(looks.get("speed", 0.0), SPEED * budget)
-    step_times = STEP_TIMES * budget if "capacity" in looks else 0.0
+    speed = max(looks.get("speed", 0.0), SPEED_SHARE * budget)
+    step_times = STEP_TIMES_SHARE * budget if "capacity" in looks else 0.0
     rest: tuple[Criterion, ...] = ("service level", "canary", "capacity", "accuracy")
     return speed + step_times + sum(looks.get(each, 0.0) for each in rest) - budget
 
@@ -117,7 +117,7 @@ def _looks(
     if asked.looks("service level"):
         looks["service level"] = SingleSession(means=begun), Look(criterion="service level")
     if asked.looks("step times"):
-        most = twins.most(60 * budget)
+        most = twins.most_plays(60 * budget)
         looks["step times"] = twins, Look(criterion="step times", amount=most)
     answers, slower = PairedAnswers(means=begun), max(1.0, asked.pace(*GRADED))
     if wanted is not None:

@@ -204,7 +204,7 @@ class Deciding:
             had, has = before.amount(look.criterion), self.known.amount(look.criterion)
             if had is not None and has is not None and has <= had:
                 return self._ended("open")  # the same question would end the same way
-        return self._ended("open" if self.known.open else "decided")
+        return self._ended("open" if self.known.undecided else "decided")
 
     def _is_first(self) -> bool:
         """Tell whether the first pair comes next, which is played whatever it takes."""
@@ -247,8 +247,8 @@ class Deciding:
             starts=means.replicas,
         )
         if found.decision is not None:
-            if means.searches and not found.tried:
-                found = replace(found, step_times=asks.twins.wanted(rows.step_times))
+            if means.searches and not found.draws_asked:
+                found = replace(found, grid_plays_wanted=asks.twins.wanted(rows.grid_plays))
             found = replace(found, question_pace=asks.question_pace(found))
         self.known = found
 

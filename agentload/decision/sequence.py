@@ -66,12 +66,12 @@ def next_looks(
     in: where no arm does, nothing else matters.
     """
     is_early = known.decision is None
-    if level and known.pairs and (is_early or known.open):
+    if level and known.pairs and (is_early or known.undecided):
         yield Look(criterion="service level")
     if is_early:
         yield from cheap if known.pairs else ()
         yield Look(criterion="speed", amount=PAIRS[0] if known.pairs else FIRST)
-    elif known.open:
+    elif known.undecided:
         yield from dict.fromkeys(_refining(known, _of_capacity(known) if capacity else []))
 
 
@@ -80,24 +80,26 @@ def _of_capacity(known: Known) -> list[Look]:
 
     Nothing where capacity is settled, or was looked at often enough.
     """
-    draws = _next(DRAWS, known.tried)
-    if known.tried:
-        is_open = any(_may_settle_agents(each, known.tried) for each in known.open)
+    draws = _next(DRAWS, known.draws_asked)
+    if known.draws_asked:
+        is_open = any(_may_settle_agents(each, known.draws_asked) for each in known.undecided)
     else:
         # Pools of one size carry the same number of agents: the sizes
         # settle that, and a measurement would leave it open.
-        states = [each.capacity.state for each in known.open if each.capacity is not None]
-        is_open = len(states) < len(known.open) or not {"unclear", "untested"}.isdisjoint(states)
+        states = [each.capacity.state for each in known.undecided if each.capacity is not None]
+        is_unknown = len(states) < len(known.undecided)
+        is_open = is_unknown or not {"unclear", "untested"}.isdisjoint(states)
     if draws is None or not is_open:
         return []
-    first = [Look(criterion="step times", amount=known.step_times)] if known.step_times else []
+    plays = known.grid_plays_wanted
+    first = [Look(criterion="step times", amount=plays)] if plays else []
     return [*first, Look(criterion="capacity", amount=draws)]
 
 
 def _refining(known: Known, capacity: Sequence[Look]) -> Iterator[Look]:
     """Yield what could settle an open verdict, the first question first."""
-    first = () if known.tried else capacity
-    paying = [each for each in known.open if _pays(each)]
+    first = () if known.draws_asked else capacity
+    paying = [each for each in known.undecided if _pays(each)]
     items = _next(ITEMS, known.items)
     if items is not None and any(may_settle_answers(each.safe, known.items) for each in paying):
         yield from first  # capacity counts too, and an arm that loses there need not be asked
@@ -106,7 +108,7 @@ def _refining(known: Known, capacity: Sequence[Look]) -> Iterator[Look]:
         yield Look(criterion="accuracy", amount=items, lengths=at)
     # More of the same pairs settle nothing where other starts,
     # longer trials or a quieter client are needed.
-    if any(_may_settle_speed(each, known) for each in known.open):
+    if any(_may_settle_speed(each, known) for each in known.undecided):
         # A look at few pairs says little: the load that they carry is
         # asked for once, as soon as speed alone has not settled it.
         if known.pairs >= PAIRS[2]:
@@ -127,7 +129,7 @@ def settling_look(known: Known, look: Look) -> Look:
     if kinds is None:
         return look
     schedule = PAIRS if look.criterion == "speed" else ITEMS
-    needs = [need for each in known.open for need in (*each.pays.needs, *each.safe.needs)]
+    needs = [need for each in known.undecided for need in (*each.pays.needs, *each.safe.needs)]
     wanted = [_amount(need, known) for need in needs if isinstance(need.step, kinds)]
     least = max((look.amount, *wanted))
     return replace(look, amount=next((each for each in schedule if each >= least), schedule[-1]))
@@ -149,7 +151,7 @@ def settling_looks(known: Known, look: Look) -> tuple[Look, ...]:
     first = settling_look(known, look)
     if known.decision is None or look.criterion == "accuracy":
         return (first,)
-    needs = [need for each in known.open for need in each.safe.needs]
+    needs = [need for each in known.undecided for need in each.safe.needs]
     if not any(isinstance(need.step, Questions) for need in needs):
         return (first,)
     at = lengths(known.decision, asked=known.lengths)
@@ -192,7 +194,7 @@ def may_settle_pairs(
     return chance >= UNLIKELY
 
 
-def _may_settle_agents(verdict: ArmVerdict, tried: int) -> bool:
+def _may_settle_agents(verdict: ArmVerdict, draws: int) -> bool:
     """Tell whether more trials may settle how many agents an arm carries, and thereby the arm.
 
     Where turns may be longer, more agents settle nothing yet: they are a reason to ask for answers,
@@ -206,7 +208,7 @@ def _may_settle_agents(verdict: ArmVerdict, tried: int) -> bool:
     may_harm = change is None or margin is None or not change.is_below(margin)
     wants_pairs = any(isinstance(need.step, MorePairs | Restarts | Swap) for need in pays.needs)
     least = LIKELY if may_harm and wants_pairs else UNLIKELY
-    return _chance(capacity, share=tried / DRAWS[-1], stays=OF_TWINS, within=1) >= least
+    return _chance(capacity, share=draws / DRAWS[-1], stays=OF_TWINS, within=1) >= least
 
 
 def may_settle_answers(safe: Leg, items: int) -> bool:
@@ -319,6 +321,6 @@ def reasons(known: Known, leg: Callable[[ArmVerdict], Leg]) -> str:
     said = []
     for each in known.challengers:
         own = leg(each)
-        is_decided_elsewhere = own.state == "untested" and each not in known.open
+        is_decided_elsewhere = own.state == "untested" and each not in known.undecided
         said.append(f"{each.arm}: {each.reason if is_decided_elsewhere else own.reason}")
     return "; ".join(said)

@@ -35,7 +35,7 @@ class DecisionState(Record):
 
 def speed_intervals(known: Known) -> Iterator[SpeedInterval]:
     """Yield how each challenger's latency compares with the reference's, where that is known."""
-    undecided = {each.arm for each in known.open}
+    undecided = {each.arm for each in known.undecided}
     for verdict in known.challengers:
         interval = speed_interval(verdict, pairs=known.pairs, is_open=verdict.arm in undecided)
         if interval is not None:

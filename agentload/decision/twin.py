@@ -1,6 +1,6 @@
 """Ask for the step times of each arm, and fit twins to them.
 
-Twins are engines in virtual time that play the user's sessions for nothing.
+Twins are engines in virtual time that play the user's sessions at no cost.
 """
 
 import math
@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from agentload.decision.budget import BudgetLimit, require_whole
-from agentload.decision.forecast import STEP_TIMES, LookPrice
+from agentload.decision.forecast import STEP_TIMES_SHARE, LookPrice
 from agentload.decision.known import Known
 from agentload.decision.look import REPEATS, Look
 from agentload.decision.means import Means
@@ -30,15 +30,16 @@ from agentload.study.parts import Live, Virtual
 from agentload.virtual.shell import Shell
 
 LEG: Final = 2
-"""Part number of what is simulated and added to a run.
+"""Number of the part that simulated rows are added to a run as.
 
-Its time begins at 0 like that of the run; evidence does not count it as a part of the run.
+Their time begins at 0, as that of the run's own part does. No row describes this part, so that
+evidence leaves its blocks out.
 """
 
 
 @dataclass(kw_only=True)
 class Twins:
-    """Measure the step times of a decision's arms, and fit twins to them."""
+    """Measure the step times of a decision's arms, and fit twins to them: a `QuestionKind`."""
 
     means: Means
     aside: str | None = None
@@ -49,11 +50,14 @@ class Twins:
         """Return how often the grid is still to be played on each arm after *played* times."""
         if self._grid is None or self.aside is not None:
             return 0
-        return max(0, self.most(self.means.study.budget_s) - played)
+        return max(0, self.most_plays(self.means.study.budget_s) - played)
 
-    def most(self, budget_s: float) -> int:
-        """Return how often the grid is played on each arm in all: what a budget can pay for."""
-        affordable = STEP_TIMES * budget_s / 60 / self._minutes(1)
+    def most_plays(self, budget_s: float) -> int:
+        """Return how often the grid, where there is one, is played on each arm in all.
+
+        A share of the budget pays for whole plays; for more than half of a play there is one.
+        """
+        affordable = STEP_TIMES_SHARE * budget_s / 60 / self._minutes(1)
         return min(REPEATS, math.floor(affordable) or round(affordable))
 
     def price(self, look: Look, _: Known) -> LookPrice:
@@ -68,7 +72,7 @@ class Twins:
         return plays * len(means.arms) * once_s / 60 + means.starts_minutes
 
     def ask(self, look: Look, _: Known, limit: BudgetLimit) -> float | None:
-        """Play the grid, and add it to the run."""
+        """Play the grid, and add it to the run; return its minutes where time was virtual."""
         assert self._grid is not None
         means = self.means
         trace = step_times(self._grid, seed=self.means.study.seed)
@@ -83,12 +87,13 @@ class Twins:
             ),
             load=load,
         )
+        # `whole` starts from the first added pair; what was played before is left out.
         made = added_plan(whole, means.place.database)
         match means.study.servers:
             case Virtual() as servers:
                 return self._simulate(made, servers)
             case Live() as servers:
-                started = with_starts(made, 1) if servers.launch else made
+                started = with_starts(made, restarts=1) if servers.launch else made
                 self._play(started, servers, look.amount, limit)
                 return None
 
@@ -103,7 +108,7 @@ class Twins:
         return f"simulated twins: median prediction error of held-out calls: {'; '.join(said)}"
 
     def fitted(self) -> Mapping[str, Twin]:
-        """Return the twin of each arm; none where they are set aside."""
+        """Return the twin of each arm, fitted once; none where they are set aside, as by a fit."""
         if self.aside is None and not self._fitted:
             try:
                 self._fitted = twins(self.means.place.database, self.means.run)
@@ -118,6 +123,7 @@ class Twins:
 
     @cached_property
     def _grid(self) -> StepGrid | None:
+        """The calls to play; None where there can be none, which sets the twins aside."""
         try:
             return grid(
                 bounds(self.means.place.database, self.means.run, longest=self.means.longest)

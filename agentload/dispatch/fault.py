@@ -10,24 +10,26 @@ from agentload.dispatch.arrivals import SECOND
 from agentload.dispatch.shapes import UNREADABLE, decodable_error
 from agentload.model.record import Record
 
-MESSAGE_CHARS = 200
+MESSAGE_CHARS: Final = 200
 # Only these first characters of a message are looked at; later ones
 # are never shown, however many of the first ones are masked.
 LOOKED_AT: Final = 4096
-CODE_DIGITS: Final = 9
+INT_DIGITS: Final = 9  # most that are read of a number
 WORD_CHARS: Final = 64
 KEY_CHARS: Final = 16  # a word of fewer characters cannot be an API key
-BEGUN_CHARS = 3  # fewer characters of a key that was cut off give nothing away
-QUOTED_CHARS = 32  # names of models and parameters are shorter, echoed prompts longer
-# A server that asks for a longer wait is not waited for: the load would be another one.
-MOST_PATIENCE_S = 60
+BEGUN_CHARS: Final = 3  # fewer characters of a key that was cut off give nothing away
+QUOTED_CHARS: Final = 32  # names of models and parameters are shorter, echoed prompts longer
+# A longer wait is cut to this one: waiting longer would change the load that is measured.
+MOST_PATIENCE_S: Final = 60
 
-# A quote opens after and closes before anything but a letter; between letters it is an apostrophe.
+# A quote opens after and closes before anything but a character of a word; between two of those
+# it is an apostrophe, and after a backslash text. One that is never closed ends with the message.
 _TEXT = rf"(?:\\.|(?<=\w)(?P=quote)(?=\w)|(?!(?P=quote))[^\\]){{{QUOTED_CHARS},}}"
 _QUOTED = re.compile(rf"(?<!\w)(?P<quote>['\"`]){_TEXT}(?:(?P=quote)(?!\w)|$)", re.DOTALL)
-# A word that was cut may be a key, and half a key no longer looks like one.
-_CUT = re.compile(r"\S*\Z")
-CUT_CHARS: Final = 256  # are looked at for the start of such a word
+# The word that the cut at LOOKED_AT goes through is dropped, for half a key no longer looks like
+# one. Only this many characters are searched for its start, which bounds the time.
+CUT_CHARS: Final = 256
+_CUT_WORD = re.compile(r"\S*\Z")
 _SECRET = re.compile(
     r"(?i:bearer\s+\S+)|\b(?:sk|hf|key|token)[-_][\w-]{6,}|\b(?=\w*\d)[A-Za-z0-9_-]{32,}\b"
 )
@@ -56,7 +58,7 @@ def redact(message: str) -> str:
     is_cut = len(message) > LOOKED_AT
     if is_cut:
         sure = LOOKED_AT - CUT_CHARS
-        message = message[:sure] + _CUT.sub("", message[sure:LOOKED_AT], count=1)
+        message = message[:sure] + _CUT_WORD.sub("", message[sure:LOOKED_AT], count=1)
     message = _SECRET.sub("***", message)
     message = _QUOTED.sub(r"\g<quote>…\g<quote>", message)
     line = "".join(char if char.isprintable() else " " for char in message)
@@ -66,15 +68,18 @@ def redact(message: str) -> str:
     return line[: MESSAGE_CHARS - 1] + "…"
 
 
-def word(text: str) -> str:
+def masked_word(text: str) -> str:
     """Return what should be a short word of a server (such as a type), masked and cut."""
     if len(text) < KEY_CHARS and text.replace("_", "").isalpha():
         return text
     return redact(text)[:WORD_CHARS]
 
 
-def without(text: str, secrets: Iterable[str]) -> str:
-    """Return a text without these secrets, nor the start of one where the text was cut."""
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Return a text without these secrets, whatever they look like.
+
+    Where `redact` cut the text ("…" at its end), the start of a secret is removed as well.
+    """
     for secret in secrets:
         text = text.replace(secret, "***")
         if text.endswith("…"):
@@ -102,12 +107,12 @@ def fault(found: object) -> Fault:
         case {"detail": detail}:
             return Fault(
                 kind="detail",
-                message=redact(detail if isinstance(detail, str) else _written(detail)),
+                message=redact(detail if isinstance(detail, str) else _as_json(detail)),
             )
         case str(text):
             return Fault(kind="error", message=redact(text))
         case _:
-            return Fault(kind="error", message=redact(_written(found)))
+            return Fault(kind="error", message=redact(_as_json(found)))
 
 
 def body_fault(body: bytes | bytearray) -> Fault:
@@ -115,10 +120,11 @@ def body_fault(body: bytes | bytearray) -> Fault:
     try:
         return fault(msgspec.json.decode(decodable_error(body)))
     except UNREADABLE:
+        # one character more than is looked at shows `redact` that there is more
         return Fault(kind="error", message=redact(body[: LOOKED_AT + 1].decode(errors="replace")))
 
 
-def _written(found: object) -> str:
+def _as_json(found: object) -> str:
     try:
         return msgspec.json.encode(found).decode()
     except (OverflowError, RecursionError):
@@ -127,25 +133,26 @@ def _written(found: object) -> str:
 
 
 def retry_after_ns(headers: Iterable[tuple[str, str]]) -> int | None:
-    """Return how long a server asks us to wait before a retry (RFC 9110, section 10.2.3), in ns.
+    """Return how long to wait before a retry, as a server asks but at most 60 s, in ns.
 
-    None where Retry-After gives no seconds; *headers* have names in lower case. At most 60 s.
+    None where Retry-After (RFC 9110, section 10.2.3) gives no seconds; *headers* have names in
+    lower case.
     """
     asked = next((value.strip() for name, value in headers if name == "retry-after"), "")
     if asked.isdecimal():
-        return min(int(asked[:9]), MOST_PATIENCE_S) * SECOND
+        return min(int(asked[:INT_DIGITS]), MOST_PATIENCE_S) * SECOND
     return None
 
 
 def _kind(kind: object) -> str:
     if isinstance(kind, str) and kind:
-        return word(kind)
+        return masked_word(kind)
     return "error"
 
 
 def _code(code: object) -> int | None:
-    if isinstance(code, str) and code.isdecimal() and len(code) <= CODE_DIGITS:
+    if isinstance(code, str) and code.isdecimal() and len(code) <= INT_DIGITS:
         return int(code)
-    if isinstance(code, int) and abs(code) < 10**CODE_DIGITS:
+    if isinstance(code, int) and abs(code) < 10**INT_DIGITS:
         return code
     return None

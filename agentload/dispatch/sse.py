@@ -11,7 +11,7 @@ import msgspec
 
 from agentload.dispatch.answer import Parsed, ReplyToolCall
 from agentload.dispatch.counting import Chunk, Kind, Shows, token_counts, usage_drop
-from agentload.dispatch.fault import Fault, body_fault, word
+from agentload.dispatch.fault import Fault, body_fault, masked_word
 from agentload.dispatch.framing import Framing
 from agentload.dispatch.gateway import shown_model
 from agentload.dispatch.shapes import (
@@ -109,7 +109,7 @@ class StreamParser:
             cached_tokens=usage.cached_tokens,
             output_tokens=output,
             thinking_tokens=_thinking_tokens(usage, kinds, found.tokens),
-            finish_reason=word(self._finish_reason) if self._finish_reason else None,
+            finish_reason=masked_word(self._finish_reason) if self._finish_reason else None,
             has_end_mark=self.has_end_mark,
             fault=self._fault,
             unreadable=self._unreadable
@@ -227,7 +227,7 @@ class StreamParser:
         if {self._finish_reason, reason} == BOTH:
             choice.finish_reason = reason = "tool_calls"
         elif self._finish_reason not in (None, reason):
-            changed = f"{word(self._finish_reason)}, and later {word(reason)}"
+            changed = f"{masked_word(self._finish_reason)}, and later {masked_word(reason)}"
             self._refuse(f"the finish reason is {changed}")
         self._finish_reason = reason
         self._has_finished = True
@@ -358,7 +358,7 @@ def document(body: bytes | bytearray) -> Parsed:
         cached_tokens=usage.cached_tokens,
         output_tokens=usage.completion_tokens,
         thinking_tokens=usage.thinking_tokens,
-        finish_reason=word(choice.finish_reason) if choice.finish_reason else None,
+        finish_reason=masked_word(choice.finish_reason) if choice.finish_reason else None,
         unreadable=_other_choices(found.choices) or usage.contradiction,
         text=message.content or message.refusal or "",
         thinking=message.reasoning or message.reasoning_content or "",

@@ -1,12 +1,14 @@
 """Keep a prefix cache: which full blocks of which texts are kept or in use, and eviction order.
 
-Texts are in a radix tree (`tree`). Two facts let it replace a queue of single blocks.
+Texts are in a radix tree (`tree`). Two facts let the tree replace a queue of single blocks.
 
 - A call uses a path from the root, so kept blocks are
   closed under ancestors: only the tail of a leaf can be evicted.
-- A call that ends gives its blocks back tail first. So along a path a deeper block is never
-  evicted later, and it is enough to mark where calls ended: a block is evicted by the stamp of
-  the latest mark at or below it.
+- A call that ends gives its blocks back tail first. So along a path a block is never evicted
+  later than one above it, and it is enough to mark where calls ended: a block is evicted by the
+  stamp of the latest mark at or below it.
+
+Positions (`first`, `cached` and `used` of a node, too) are numbers of blocks from the root.
 
 Equal, block for block, to vLLM's queue, with one exception: where two calls
 compute the same block at the same time, vLLM keeps both copies and this cache keeps one.
@@ -25,10 +27,11 @@ class PrefixCache:
     """Keep full blocks of contexts; evict those that were given back longest ago."""
 
     def __init__(self, block_tokens: int) -> None:
-        self._block = block_tokens
+        self._block_tokens = block_tokens
         self._root = Node(parent=None, start=0, first=0, runs=(), skip=0)
-        # Heap by stamp, then order of arrival: the tail of the leaf that ends with a mark, down
-        # to the mark before it, or without a mark so many blocks that no later call can ask for.
+        # Heap of stamp, order of arrival, mark, number of blocks. With a mark: the tail of the leaf
+        # that ends with it, back to the previous one (the number says nothing). Without: that many
+        # anonymous blocks, which no later call can ask for.
         self._queue: list[tuple[int, int, Mark | None, int]] = []
         self._serial = 0
         self._clock = 0
@@ -42,12 +45,12 @@ class PrefixCache:
 
     def hit(self, content: Runs, limit: int) -> tuple[Node, int]:
         """Return the end of the longest kept prefix of at most *limit* blocks, and its size."""
-        place = descend(self._root, content, limit * self._block)
-        blocks = min(place.node.cached, (place.node.start + place.offset) // self._block)
+        place = descend(self._root, content, limit * self._block_tokens)
+        blocks = min(place.node.cached, (place.node.start + place.offset) // self._block_tokens)
         node = place.node.holder(blocks)
-        # A `keep` mostly follows and need not search again, if the context
-        # left the tree before the limit, in a node that will be pinned.
-        if node is place.node and place.matched < limit * self._block:
+        # Mostly `keep` of the same context follows. It starts here if the context left the tree
+        # before the limit, in the node that the caller will pin, so that nothing evicts it.
+        if node is place.node and place.matched < limit * self._block_tokens:
             self._resume = (content, place)
         else:
             self._resume = None
@@ -56,27 +59,27 @@ class PrefixCache:
     def keep(self, content: Runs, tokens: int) -> tuple[Node, int]:
         """Keep all full blocks of a context's first *tokens* tokens; return where they end.
 
-        The caller must pin them at once.
+        The caller must pin them at once: nothing has queued them for eviction.
         """
-        full = tokens // self._block
+        full = tokens // self._block_tokens
         resume = self._resume
         if resume and resume[0] is content:
             place = resume[1]
         else:
             place = descend(self._root, content, tokens)
         node = place.node
-        known = min(full, (node.start + place.offset) // self._block)
+        known = min(full, (node.start + place.offset) // self._block_tokens)
         if node.cached < known:
             # The tail of a leaf was evicted, but its text is still in the tree.
             self.cached += known - node.cached
             node.cached = known
         self._resume = None
         if known < full:
-            place = grow(place, content, tokens, self._block)
+            place = grow(place, content, tokens, self._block_tokens)
             node = place.node
             self.cached += full - known
             node.cached = full
-            # The next chunk of the same prompt continues here, unless the tree grows before.
+            # The next chunk of the same prompt continues here, unless another context comes first.
             self._resume = content, place
         return node.holder(full), full
 
@@ -143,7 +146,7 @@ class PrefixCache:
     def give_back(self, mark: Mark, anonymous: int) -> None:
         """End a call's use of its path.
 
-        *anonymous* further blocks, which no later call can ask for, are evicted before it.
+        *anonymous* further blocks, which no later call can ask for, are evicted before the path's.
         """
         self._clock += 1
         if anonymous:
@@ -153,7 +156,7 @@ class PrefixCache:
         self.unpin(mark)
         node = mark.node
         if len(node.marks) > 1:
-            # Shallower marks decide nothing any more: their blocks are evicted by this stamp.
+            # Marks above decide nothing any more: their blocks are evicted by this later stamp.
             for position in [
                 place
                 for place, other in node.marks.items()
@@ -163,18 +166,18 @@ class PrefixCache:
         self._settle(node)
 
     def evict(self, blocks: int) -> None:
-        """Drop the *blocks* blocks that were given back longest ago."""
+        """Drop the *blocks* blocks that were given back longest ago; as many are not in use."""
         self.cached -= blocks
         while blocks:
-            stamp, serial, mark, held = self._queue[0]
+            stamp, serial, mark, left = self._queue[0]
             if mark is not None:
-                held = _tail(mark) if _is_due(mark, stamp) else 0
-            taken = min(blocks, held)
+                left = _tail(mark) if _is_due(mark, stamp) else 0
+            taken = min(blocks, left)
             blocks -= taken
             if mark is not None and taken:
                 _shorten(mark, taken)
-            if taken < held:
-                self._queue[0] = (stamp, serial, mark, held - taken)
+            if taken < left:
+                self._queue[0] = (stamp, serial, mark, left - taken)
                 continue
             heapq.heappop(self._queue)
             if mark is not None and taken:
@@ -242,8 +245,8 @@ def _shorten(mark: Mark, blocks: int) -> None:
     del node.marks[mark.position]
     mark.position -= blocks
     node.cached = mark.position
-    below = node.marks.get(mark.position)
-    if below is None:
+    previous = node.marks.get(mark.position)
+    if previous is None:
         node.marks[mark.position] = mark
     else:
-        below.stamp = max(below.stamp, mark.stamp)
+        previous.stamp = max(previous.stamp, mark.stamp)

@@ -16,7 +16,7 @@ _tokens = itemgetter(1)
 class Mark:
     """Mark a block position on a path where calls end.
 
-    `pins` of those calls still run; `stamp` tells when the last one gave its blocks back.
+    `pins` of those calls still run; `stamp` tells when the last one gave its blocks back (0: none).
     """
 
     __slots__ = ("node", "pins", "position", "stamp")

@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from agentload.dispatch.counting import Counting
-from agentload.dispatch.fault import without
+from agentload.dispatch.fault import without_secrets
 from agentload.errors import EndpointError
 from agentload.model.controls import replica
 
@@ -71,7 +71,7 @@ def without_credentials(text: str) -> str:
 
 def mask(text: str, secrets: Iterable[str]) -> str:
     """Return a text without these secrets and URL credentials: servers echo what they get."""
-    return without_credentials(without(text, secrets))
+    return without_credentials(without_secrets(text, secrets))
 
 
 def socket_of(url: str) -> str | None:

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 import httptools
 
 from agentload.dispatch.answer import Parsed
-from agentload.dispatch.fault import body_fault, word
+from agentload.dispatch.fault import body_fault, masked_word
 from agentload.dispatch.framing import MOST_BYTES, OverlongError
 from agentload.dispatch.sse import StreamParser, document
 
@@ -75,10 +75,10 @@ class BodyTranscript:
                 return Parsed()
             case "other":
                 if self._encoding == "identity":
-                    return Parsed(unreadable=f"the answer is of type '{word(self._type)}'")
+                    return Parsed(unreadable=f"the answer is of type '{masked_word(self._type)}'")
                 return Parsed(
-                    unreadable=f"the answer is encoded as '{word(self._encoding)}', which was not "
-                    "asked for"
+                    unreadable=f"the answer is encoded as '{masked_word(self._encoding)}', which "
+                    "was not asked for"
                 )
 
 

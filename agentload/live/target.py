@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from agentload import __version__
-from agentload.dispatch.fault import without
+from agentload.dispatch.fault import without_secrets
 from agentload.endpoints.endpoint import without_credentials
 from agentload.errors import EndpointError
 from agentload.model.record import Record
@@ -147,7 +147,7 @@ class Target:
 
     def masked(self, text: str, *, also: Iterable[str] = ()) -> str:
         """Return a text without this target's secrets, as servers echo headers in errors."""
-        return without(text, (*self.secrets(), *also))
+        return without_secrets(text, (*self.secrets(), *also))
 
 
 def head(

@@ -30,7 +30,7 @@ from agentload.model.controls import is_control
 from agentload.model.record import Record
 from agentload.model.rows import AnswerRow, ArmRow, BlockRow, LegRow, ProbeRow, RunRow
 from agentload.run.lay import with_end
-from agentload.run.past import FIRST as BESIDE
+from agentload.run.past import ADDED_FROM
 from agentload.store import journal, tables
 from agentload.store.database import reading
 from agentload.store.loader import load
@@ -250,7 +250,7 @@ def sweep_pairs(database: Path, before: ModelRun) -> int:
     found = defaultdict(set)
     with reading(database) as connection:
         for play in run_view(connection, before.run).plays:
-            if play.pair >= BESIDE and play.left_out is None:
+            if play.pair >= ADDED_FROM and play.left_out is None:
                 found[play.pair].add(play.arm)
     return sum(arms >= set(before.arms) for arms in found.values())
 

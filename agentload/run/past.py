@@ -300,8 +300,8 @@ def check_joined(
         )
 
 
-# first number of pairs added to a run; its own count from 0, and a resumption may add some
-FIRST: Final = 1_000_000
+# first number of pairs that are added to a run; its own count from 0, and a resumption may add some
+ADDED_FROM: Final = 1_000_000
 
 
 def added_pairs(database: Path, run: str) -> int:
@@ -314,7 +314,7 @@ def added_pairs(database: Path, run: str) -> int:
         for row in journal_rows(database, run, kinds=(BlockRow, CallRow))
         if isinstance(row, BlockRow | CallRow)
     )
-    return max((row.pair - FIRST + 1 for row in rows if row.pair >= FIRST), default=0)
+    return max((row.pair - ADDED_FROM + 1 for row in rows if row.pair >= ADDED_FROM), default=0)
 
 
 def added_plan(made: Plan, database: Path) -> Plan:
@@ -342,7 +342,9 @@ def added_plan(made: Plan, database: Path) -> Plan:
 
     def moved(play: Play) -> Play:
         return replace(
-            play, pair=play.pair + FIRST, salt=f"{play.salt.rpartition('/')[0]}/{play.pair + FIRST}"
+            play,
+            pair=play.pair + ADDED_FROM,
+            salt=f"{play.salt.rpartition('/')[0]}/{play.pair + ADDED_FROM}",
         )
 
     left = (

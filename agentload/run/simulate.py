@@ -27,9 +27,10 @@ from agentload.study.kinds import Ask, Decide, Replay
 from agentload.study.stored import Notes
 from agentload.telemetry.log_lines import StartUp
 
-SAMPLE_S = 10.0
+SAMPLE_S: Final = 10.0
+"""Virtual seconds between samples of the servers' metrics."""
 PART: Final = "leg001"
-"""Name of the only journal of a simulated run."""
+"""Name of the journal of a simulated run; what is added to the run has journals of its own."""
 
 
 class Simulation(Record):
@@ -44,7 +45,7 @@ class Simulation(Record):
     slowness: Mapping[str, float] = field(default_factory=dict)
     """Factor on step times, by machine name; empty without machines."""
     played: Sequence[Row] | None = None
-    """Rows that `decide` simulated ahead; None: play the plan."""
+    """Rows that `decide` has simulated already; None: play the plan."""
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows of the run, its description first."""
@@ -61,35 +62,40 @@ class Simulation(Record):
             notes=self.notes,
         )
         yield replace(described, name=f"{plan.header.name} on {first.profile}")
-        starts = {stretch[0].index: number for number, stretch in enumerate(stretches(plan.rounds))}
-        yield from opening(plan.run, self.arms, start=0 if len(starts) > 1 else None)
+        numbers = {each[0].index: number for number, each in enumerate(stretches(plan.rounds))}
+        yield from opening(plan.run, self.arms, stretch=0 if len(numbers) > 1 else None)
         ended_ns = 0
         played = iter(self.played or ())
         if self.played is None:
             # imported here: runs on servers need no engine
             from agentload.virtual.shell import Shell
 
-            own = self.study.noise_seed
+            noise_seed = self.study.noise_seed
             played = Shell(
                 plan,
                 self.arms,
-                seed=plan.seed if own is None else own,
+                seed=plan.seed if noise_seed is None else noise_seed,
                 sample_s=SAMPLE_S,
                 slowness=self.slowness,
             ).play()
         for row in played:
-            # once a stretch; the first was told in `opening`
-            if isinstance(row, BlockRow) and (start := starts.pop(row.round, 0)):
-                yield from _told(
-                    plan.run, self.arms, start=start, at_ns=row.started_ns, round_=row.round
+            # Once a stretch, before its first block; `opening` has those of the first, number 0.
+            if isinstance(row, BlockRow) and (stretch := numbers.pop(row.round, 0)):
+                yield from _fingerprints(
+                    plan.run, self.arms, stretch=stretch, at_ns=row.started_ns, round_=row.round
                 )
             ended_ns = max(ended_ns, getattr(row, "ended_ns", None) or 0)
             yield row
         yield closing(plan.run, ended_ns=ended_ns)
 
 
-def opening(run: str, arms: Mapping[str, ArmProfile], *, start: int | None = None) -> Iterator[Row]:
-    """Yield the first rows of a simulated run: its only part, its arms and their servers."""
+def opening(
+    run: str, arms: Mapping[str, ArmProfile], *, stretch: int | None = None
+) -> Iterator[Row]:
+    """Yield the first rows of a simulated run: its own part, its arms and their servers.
+
+    *stretch* is the number of the first stretch; None where no arm changes its machine.
+    """
     yield _leg(run)
     for position, (name, arm) in enumerate(arms.items()):
         yield ArmRow(
@@ -100,11 +106,11 @@ def opening(run: str, arms: Mapping[str, ArmProfile], *, start: int | None = Non
             model=arm.model.name,
             profile=f"{arm.profile}/{original(name)}",
         )
-    yield from _told(run, arms, start=start, at_ns=0, round_=0)
+    yield from _fingerprints(run, arms, stretch=stretch, at_ns=0, round_=0)
 
 
 def closing(run: str, *, ended_ns: int) -> LegRow:
-    """Return the last row of a simulated run: its only part has ended."""
+    """Return the last row of a simulated run: its own part has ended."""
     return replace(_leg(run), ended_ns=ended_ns, status="done")
 
 
@@ -112,21 +118,22 @@ def _leg(run: str) -> LegRow:
     return LegRow(run_id=run, leg=1, host="virtual", boot_id=None, monotonic_ns=0, wall_ns=0)
 
 
-def _told(
-    run: str, arms: Mapping[str, ArmProfile], *, start: int | None, at_ns: int, round_: int
+def _fingerprints(
+    run: str, arms: Mapping[str, ArmProfile], *, stretch: int | None, at_ns: int, round_: int
 ) -> Iterator[FingerprintRow]:
-    """Yield what the servers are.
+    """Yield what each server says it is.
 
-    After arms change machines, `process_start_s` differs, as of a restarted server.
+    The number of the *stretch* stands in for `process_start_s`, so that a change of machines looks
+    like a restart.
     """
     for name, arm in arms.items():
-        # A model without a published shape, or with weights
-        # of an unknown size, has no facts to state.
+        # A model without a published shape, or with weights of an
+        # unknown size and no pool size given, has no facts to state.
         if not arm.model.groups or (
             arm.model.weight_gib is None and arm.server.kv_cache_memory_bytes is None
         ):
             continue
-        facts = identity(arm).facts() | ({} if start is None else {"process_start_s": start})
+        facts = identity(arm).facts() | ({} if stretch is None else {"process_start_s": stretch})
         text = json.dumps(facts, sort_keys=True)
         yield FingerprintRow(
             run_id=run, leg=1, arm=name, at_ns=at_ns, moment="before", round=round_, facts=text
@@ -137,7 +144,7 @@ def simulated_id(
     study: Replay | Ask | Decide, arms: Sequence[ArmProfile], *, trace_hash: str = ""
 ) -> str:
     """Name a simulation by what it depends on: the same question twice is the same run."""
-    # trace_hash stands for the paths
+    # Paths are left out: trace_hash stands for what they hold.
     asked = study if isinstance(study, Ask) else extend(study, traces=())
     parts = (__version__, trace_hash, *map(repr, arms), json_text(asked))
     return "sim-" + hashlib.blake2b("\x1f".join(parts).encode(), digest_size=5).hexdigest()
@@ -163,7 +170,7 @@ def without_noise(arms: Sequence[ArmProfile]) -> dict[str, ArmProfile]:
 def store(simulation: Simulation, *, on_rows: Callable[[int], None] = lambda _: None) -> Stored:
     """Write a simulation's journal and load it, in place of an equal run that is there.
 
-    *on_rows* receives the number of rows so far, now and then.
+    *on_rows* receives the number of rows so far, every `FLUSHED` rows.
     """
 
     def counted() -> Iterator[Row]:

@@ -10,7 +10,7 @@ from typing import Final
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import NOTHING, Grade, Item
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import HiddenLines, fitting
+from agentload.tasks.parts.draw import HiddenLines, pieces_that_fit
 from agentload.tasks.parts.grading import is_echo
 
 STEP_TOKENS: Final = 64  # of an answer: steps may be written down
@@ -50,7 +50,7 @@ def generate(
     )
     sample_rng = Random(0)
     sample = [_story(sample_rng, each, "marbles")[0] for each in draw.pairs(sample_rng, 128)]
-    fits = fitting(tokenizer, hidden.room(tokenizer, context), sample)
+    fits = pieces_that_fit(tokenizer, hidden.room(tokenizer, context), sample)
     others = [
         _story(rng, each, draw.choice(rng, _THINGS))[0]
         for each in draw.pairs(rng, fits)

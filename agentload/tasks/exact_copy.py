@@ -10,7 +10,7 @@ from agentload.prompts import words
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import NOTHING, Grade, Item
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import HiddenLines, fitting
+from agentload.tasks.parts.draw import HiddenLines, pieces_that_fit
 from agentload.tasks.parts.grading import is_echo
 
 PASSAGE_WORDS: Final = 200
@@ -35,7 +35,7 @@ def generate(
         output_tokens=OUTPUT_TOKENS,
     )
     sample = [_line("also-area", _passage(Random(0)))] * 2
-    count = fitting(tokenizer, hidden.room(tokenizer, context), sample)
+    count = pieces_that_fit(tokenizer, hidden.room(tokenizer, context), sample)
     others = [_line(each, _passage(rng)) for each in draw.pairs(rng, count) if each != name]
     return hidden.item(others, depth=depth, wanted=wanted)
 

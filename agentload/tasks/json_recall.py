@@ -7,7 +7,7 @@ from typing import Final
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import NOTHING, Grade, Item
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import HiddenLines, fitting
+from agentload.tasks.parts.draw import HiddenLines, pieces_that_fit
 from agentload.tasks.parts.grading import is_echo, json_in
 
 OUTPUT_TOKENS: Final = 128
@@ -34,7 +34,7 @@ def generate(
         output_tokens=OUTPUT_TOKENS,
     )
     sample = [_line(*each) for each in _draw_settings(Random(0), 32)]
-    count = fitting(tokenizer, hidden.room(tokenizer, context), sample)
+    count = pieces_that_fit(tokenizer, hidden.room(tokenizer, context), sample)
     others = [_line(key, value) for key, value in _draw_settings(rng, count) if key not in keys]
     return hidden.item(others, depth=depth, wanted=json.dumps(dict(asked)))
 

@@ -11,7 +11,7 @@ from agentload.prompts import words
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import NOTHING, Grade, Item, Json
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import fitting, room
+from agentload.tasks.parts.draw import pieces_that_fit, room
 
 HAS_DEPTH: Final = False
 PIECE_WORDS: Final = 96
@@ -44,7 +44,7 @@ def generate(
     left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(last,))
     frame = tokenizer.frame("user") + tokenizer.frame("assistant")
     sample = f"{_ASK.format(form=form, topic=topic)} {_piece(Random(0))}"
-    turns = fitting(tokenizer, left, [sample] * 2, frame=frame)
+    turns = pieces_that_fit(tokenizer, left, [sample] * 2, frame=frame)
     others = [
         (draw.choice(rng, _FORMS), each)
         for each in draw.pairs(rng, max(0, turns - asks))

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import Grade, Item, prompt
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import fitting, noise, place, room
+from agentload.tasks.parts.draw import noise, pieces_that_fit, place, room
 from agentload.tasks.parts.grading import grade_match
 
 OUTPUT_TOKENS: Final = 128  # as RULER asks for
@@ -65,7 +65,7 @@ def generate(
         hay, joint = noise(tokenizer, left), " "
     else:
         joint = "\n"
-        count = fitting(
+        count = pieces_that_fit(
             tokenizer, left, _needles(Random(0), 32, sort, is_uuid=is_uuid), joint=joint
         )
         hay = [

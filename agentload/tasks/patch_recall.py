@@ -6,7 +6,7 @@ from typing import Final
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import NOTHING, Grade, Item
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import HiddenLines, fitting
+from agentload.tasks.parts.draw import HiddenLines, pieces_that_fit
 from agentload.tasks.parts.grading import is_echo
 
 OUTPUT_TOKENS: Final = 64
@@ -27,7 +27,7 @@ def generate(
         output_tokens=OUTPUT_TOKENS,
     )
     sample = [_text(*each) for each in _hunks(Random(0), 32)]
-    count = fitting(tokenizer, hidden.room(tokenizer, context), sample)
+    count = pieces_that_fit(tokenizer, hidden.room(tokenizer, context), sample)
     hunks = [_text(number, line) for number, line in _hunks(rng, count) if number != hunk]
     return hidden.item(hunks, depth=depth, wanted=wanted)
 

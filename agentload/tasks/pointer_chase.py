@@ -10,7 +10,7 @@ from typing import Final
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import Grade, Item, Json
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import fitting, room
+from agentload.tasks.parts.draw import pieces_that_fit, room
 from agentload.tasks.parts.grading import grade_match
 
 HAS_DEPTH: Final = False
@@ -39,7 +39,7 @@ def generate(
     left = room(tokenizer, context, output=OUTPUT_TOKENS, around=(asked, *own))
     frame = tokenizer.frame("user") + tokenizer.frame("assistant") + tokenizer.count(_NOTED)
     sample = ["\n".join([_line("123456", "654321")] * _LINES)] * 4
-    turns = fitting(tokenizer, left, sample, frame=frame)
+    turns = pieces_that_fit(tokenizer, left, sample, frame=frame)
     drawn = draw.numbers(rng, 2 * turns * _LINES, digits=6)
     sources = _distinct(draw.different(drawn, chain), turns * _LINES)
     targets = [*sources[1:], sources[0]]

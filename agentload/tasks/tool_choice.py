@@ -7,7 +7,7 @@ from typing import Final
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import NOTHING, Grade, Item, Json
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import HiddenLines, fitting
+from agentload.tasks.parts.draw import HiddenLines, pieces_that_fit
 from agentload.tasks.parts.grading import json_in
 
 TOOLS: Final = 12
@@ -38,7 +38,7 @@ def generate(
     left = hidden.room(tokenizer, context, described) - frame
     sample_rng = Random(0)
     sample = _others(sample_rng, draw.pairs(sample_rng, 32, joint="_"))
-    count = fitting(tokenizer, left, sample)
+    count = pieces_that_fit(tokenizer, left, sample)
     others = draw.different(draw.pairs(rng, count, joint="_"), services)
     notes = _others(rng, others)
     wanted = json.dumps({"name": names[0], "arguments": arguments})

@@ -7,7 +7,7 @@ from typing import Final
 from agentload.prompts.tokenizer import WORD_TOKENS, Tokenizer
 from agentload.tasks import Grade, Item
 from agentload.tasks.parts import draw
-from agentload.tasks.parts.draw import HiddenLines, fitting
+from agentload.tasks.parts.draw import HiddenLines, pieces_that_fit
 from agentload.tasks.parts.grading import grade_match
 
 OUTPUT_TOKENS: Final = 64
@@ -29,7 +29,7 @@ _SHAPE: Final = re.compile(r"\br-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE)
 def generate(
     rng: Random, *, context: int, depth: float | None, tokenizer: Tokenizer = WORD_TOKENS
 ) -> Item:
-    """Write a log and ask for the call at a depth."""
+    """Write a log, and ask for its call at a depth (None: in the middle)."""
     ((call, wanted),) = _draw_calls(rng, 1)
     hidden = HiddenLines(
         before=_BEFORE,
@@ -37,12 +37,13 @@ def generate(
         after=_AFTER.format(call=call),
         output_tokens=OUTPUT_TOKENS,
     )
+    # One sample for all items: how many lines fit depends on no item's seed.
     sample_rng = Random(0)
     sample = [_line(sample_rng, *each) for each in _draw_calls(sample_rng, 32)]
-    count = fitting(tokenizer, hidden.room(tokenizer, context), sample)
+    count = pieces_that_fit(tokenizer, hidden.room(tokenizer, context), sample)
     log: list[str] = []
     for other, result in _draw_calls(rng, count):
-        if other != call and result != wanted:
+        if other != call and result != wanted:  # there is one right answer
             log.append(_line(rng, other, result))
     return hidden.item(log, depth=depth, wanted=wanted)
 
@@ -53,7 +54,7 @@ def grade(answer: str, item: Item) -> Grade:
 
 
 def _draw_calls(rng: Random, count: int) -> list[tuple[str, str]]:
-    """Draw the ids of calls, each with that of its result."""
+    """Draw pairs of ids, of a call and its result: parts of one UUID, as `_SHAPE` reads them."""
     ids = draw.uuids(rng, count)
     return [(f"call-{each[:8]}", f"r-{each[9:13]}-{each[24:]}") for each in ids]
 

@@ -191,14 +191,14 @@ class DecidingDrawn(Deciding):
             return
         self.decision = decide(deployment.evidence(), self.means.setting().policy)
         found = replace(self.known, decision=self.decision, trials=deployment.trials)
-        if deployment.pairs < PAIRS[0] and found.open:
+        if deployment.pairs < PAIRS[0] and found.undecided:
             return
         self.known = replace(
             found,
             items=deployment.items,
             lengths=deployment.lengths if deployment.items else (),
-            tried=found.draws if twins.aside is None else DRAWS[-1],
-            step_times=int(deployment.is_searching and not self.has_twins),
+            draws_asked=found.draws if twins.aside is None else DRAWS[-1],
+            grid_plays_wanted=int(deployment.is_searching and not self.has_twins),
             starts=deployment.in_turn or 1,
         )
 

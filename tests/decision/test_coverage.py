@@ -379,7 +379,7 @@ def test_an_interval_of_speed_alone_says_its_level_and_the_one_that_it_will_shar
         traces=(TraceRef(path="demo-chat"),),
         servers=Virtual(profile="llama-3.1-8b-h100", arms=("bf16", "fp8")),
     )
-    for agents, tried, said in (
+    for agents, draws, said in (
         (400, 0, "fp8: faster (96.6% interval; 98.3% once agents per GPU are measured)"),
         (400, 3, "fp8: faster"),
         (None, 0, "fp8: faster"),
@@ -389,7 +389,7 @@ def test_an_interval_of_speed_alone_says_its_level_and_the_one_that_it_will_shar
             place=StudyPlace(database=tmp_path / "x.duckdb", run="r"),
             audience=Audience(),
         )
-        now = known(found, tried=tried)
+        now = known(found, draws=draws)
         assert now.decision is not None
         now = replace(now, decision=replace(now.decision, changes=(change,)))
         assert deciding._agenda.of["speed"].said(now) == said

@@ -38,7 +38,7 @@ from agentload.report.document import document
 from agentload.report.formats.json import json as as_json
 from agentload.run import door
 from agentload.run.audience import Audience
-from agentload.run.past import FIRST
+from agentload.run.past import ADDED_FROM
 from agentload.run.place import StudyPlace
 from agentload.run.record import PlayedOn, run_row
 from agentload.store import tables
@@ -163,7 +163,7 @@ def test_a_pair_is_whole_where_every_arm_has_a_valid_block_of_it() -> None:
         block("fp8", 2, 0.0, void="clock drop"),
         block("bf16", 3, 0.0, void="server died"),
         block("fp8", 3, 0.0, void="clock drop"),
-        *(block(arm, FIRST, 0.0) for arm in ("bf16", "fp8")),
+        *(block(arm, ADDED_FROM, 0.0) for arm in ("bf16", "fp8")),
     )
     rows = RunRows(arms=("bf16", "fp8"), blocks=blocks)
     assert (rows.pairs, rows.invalid) == (1, "clock drop")

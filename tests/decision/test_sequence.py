@@ -64,7 +64,7 @@ def known(
     pairs: int = 4,
     items: int = 0,
     asked: tuple[int, ...] = (),
-    tried: int = 0,
+    draws: int = 0,
 ) -> Known:
     nothing: tuple[()] = ()
     decision = Decision(
@@ -92,7 +92,7 @@ def known(
         flips=nothing,
     )
     return Known(
-        ledger=LEDGER, decision=decision, pairs=pairs, items=items, lengths=asked, tried=tried
+        ledger=LEDGER, decision=decision, pairs=pairs, items=items, lengths=asked, draws_asked=draws
     )
 
 
@@ -113,7 +113,7 @@ def test_capacity_that_can_decide_is_measured_before_speed_is_refined() -> None:
     by_gpus = replace(unknown, pays=replace(unknown.pays, needs=needs))
     assert next_of(known(by_gpus), capacity=True) == ("capacity", DRAWS[0])
     paying = replace(by_gpus, pays=replace(by_gpus.pays, state="yes"))
-    assert next_of(known(paying, tried=DRAWS[0]), capacity=True) == ("accuracy", ITEMS[0])
+    assert next_of(known(paying, draws=DRAWS[0]), capacity=True) == ("accuracy", ITEMS[0])
 
 
 def next_of(now: Known, *, capacity: bool = False) -> tuple[str, int] | None:
@@ -168,24 +168,24 @@ def test_capacity_is_measured_before_the_dear_questions_and_again_only_while_it_
 ):
     paying, equal = verdict(pays="yes"), verdict(pays="untested", capacity="unclear")
     assert next_of(known(paying), capacity=True) == ("capacity", DRAWS[0])
-    assert next_of(known(paying, tried=DRAWS[0]), capacity=True) == ("accuracy", ITEMS[0])
+    assert next_of(known(paying, draws=DRAWS[0]), capacity=True) == ("accuracy", ITEMS[0])
     assert next_of(known(verdict(), pairs=PAIRS[0]), capacity=True) == ("speed", PAIRS[1])
     assert next_of(known(verdict(), pairs=PAIRS[2]), capacity=True) == ("capacity", DRAWS[0])
-    assert next_of(known(verdict(), pairs=PAIRS[2], tried=DRAWS[0]), capacity=True) == (
+    assert next_of(known(verdict(), pairs=PAIRS[2], draws=DRAWS[0]), capacity=True) == (
         "speed",
         PAIRS[3],
     )
-    assert [next_of(known(equal, tried=tried), capacity=True) for tried in DRAWS] == [
+    assert [next_of(known(equal, draws=draws), capacity=True) for draws in DRAWS] == [
         ("capacity", 6),
         ("capacity", 12),
         None,
     ]
     assert (
-        next_of(known(verdict(pays="untested", capacity="equal"), tried=DRAWS[0]), capacity=True)
+        next_of(known(verdict(pays="untested", capacity="equal"), draws=DRAWS[0]), capacity=True)
         is None
     )
     assert (
-        next_of(known(verdict(pays="untested", capacity="untested"), tried=DRAWS[0]), capacity=True)
+        next_of(known(verdict(pays="untested", capacity="untested"), draws=DRAWS[0]), capacity=True)
         is None
     ), "a check failed"
     assert next_of(known(verdict(capacity="equal"), pairs=PAIRS[2]), capacity=True) == (
@@ -321,7 +321,7 @@ def test_trials_are_made_while_their_last_look_may_settle_capacity(
     ratio: tuple[float, float | None, float | None], *, asked: bool
 ) -> None:
     equal = replace(verdict(pays="untested"), capacity=measured(*ratio, margin=0.10))
-    assert (next_of(known(equal, tried=DRAWS[0]), capacity=True) == ("capacity", DRAWS[1])) is asked
+    assert (next_of(known(equal, draws=DRAWS[0]), capacity=True) == ("capacity", DRAWS[1])) is asked
 
 
 def test_more_agents_settle_nothing_while_turns_may_be_longer_or_answers_are_what_is_open() -> None:
@@ -338,10 +338,10 @@ def test_more_agents_settle_nothing_while_turns_may_be_longer_or_answers_are_wha
         (replace(longer, state="yes", needs=()), None),
     ):
         now = known(
-            replace(verdict(), pays=pays, capacity=more), pairs=64, items=ITEMS[-1], tried=DRAWS[0]
+            replace(verdict(), pays=pays, capacity=more), pairs=64, items=ITEMS[-1], draws=DRAWS[0]
         )
         assert next_of(now, capacity=True) == asked
-    now = known(replace(verdict(), pays=longer, capacity=far_more), pairs=64, tried=DRAWS[0])
+    now = known(replace(verdict(), pays=longer, capacity=far_more), pairs=64, draws=DRAWS[0])
     assert next_of(now, capacity=True) == ("capacity", 6), (
         "they are likely to be shown, and a reason to ask for answers"
     )
@@ -349,7 +349,7 @@ def test_more_agents_settle_nothing_while_turns_may_be_longer_or_answers_are_wha
 
 def test_what_does_not_fit_into_a_budget_leaves_room_for_what_does() -> None:
     now = known(verdict(pays="yes"))
-    wanted = next_looks(replace(now, step_times=2), capacity=True)
+    wanted = next_looks(replace(now, grid_plays_wanted=2), capacity=True)
     assert [look.criterion for look in wanted] == ["step times", "capacity", "accuracy"]
 
 

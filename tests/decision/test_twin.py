@@ -100,9 +100,9 @@ def test_trials_lie_at_the_limit_and_where_three_times_as_many_turns_miss(
 
 
 def test_step_times_are_played_before_capacity_is_measured() -> None:
-    before = replace(known(verdict(), pairs=PAIRS[2]), step_times=2)
+    before = replace(known(verdict(), pairs=PAIRS[2]), grid_plays_wanted=2)
     assert next(next_looks(before, capacity=True)) == Look(criterion="step times", amount=2)
-    assert next(next_looks(replace(before, step_times=0), capacity=True)) == Look(
+    assert next(next_looks(replace(before, grid_plays_wanted=0), capacity=True)) == Look(
         criterion="capacity", amount=DRAWS[0]
     )
 

@@ -2,7 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from agentload.dispatch.fault import LOOKED_AT, Fault, body_fault, redact, retry_after_ns, without
+from agentload.dispatch.fault import (
+    LOOKED_AT,
+    Fault,
+    body_fault,
+    redact,
+    retry_after_ns,
+    without_secrets,
+)
 from tests.growth import least_cpu_s
 
 WIRE = Path(__file__).parent.parent / "fixtures" / "wire"
@@ -95,7 +102,7 @@ def test_a_message_is_one_line_of_at_most_200_characters() -> None:
     ],
 )
 def test_a_secret_is_left_out_also_where_the_text_was_cut_within_it(text: str, shown: str) -> None:
-    assert without(text, ("plainkeyword",)) == shown
+    assert without_secrets(text, ("plainkeyword",)) == shown
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from agentload.matrix.parts import traces_of
 from agentload.matrix.past import CHANGED, LATE
 from agentload.matrix.play import ANSWERED, play
 from agentload.model.rows import AnswerRow
-from agentload.run.past import FIRST
+from agentload.run.past import ADDED_FROM
 from agentload.study.kinds import Replay, Study
 from tests.evidence import runs
 from tests.matrix.files import SERVED, matrix
@@ -122,7 +122,7 @@ def test_a_replay_that_was_stopped_goes_on_with_its_run(tmp_path: Path) -> None:
 
 def test_a_sweep_that_was_cut_short_is_asked_for_the_pairs_that_are_left(tmp_path: Path) -> None:
     def half(database: Path, _: Study) -> Exit:
-        written(database, *pair(FIRST))
+        written(database, *pair(ADDED_FROM))
         return Exit(code=130, is_timed_out=True)
 
     played(SWEPT, tmp_path, Verbs({"sweep": half}))
@@ -140,7 +140,7 @@ def test_a_sweep_of_other_lengths_is_another_sweep(tmp_path: Path) -> None:
 
     def swept(number: int) -> Verbs:
         def sweep(database: Path, _: Study) -> Exit:
-            written(database, *pair(FIRST + number))
+            written(database, *pair(ADDED_FROM + number))
             if number == 1:
                 raise Killed
             return Exit(code=130, is_timed_out=True)

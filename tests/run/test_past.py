@@ -15,7 +15,15 @@ from agentload.layout.plan import Scheme, plan, with_starts
 from agentload.model.plan import Plan
 from agentload.model.rows import ArmRow, BlockRow, CallRow, FingerprintRow, LegRow, Row, RunRow
 from agentload.model.trace import Header, Session, Trace, Turn
-from agentload.run.past import FIRST, Past, added_pairs, added_plan, check_resumed, needless, past
+from agentload.run.past import (
+    ADDED_FROM,
+    Past,
+    added_pairs,
+    added_plan,
+    check_resumed,
+    needless,
+    past,
+)
 from agentload.run.record import PlayedOn, run_row
 from agentload.store import journal
 from agentload.store.places import began, journal_folder, journals, worker_journals
@@ -417,7 +425,7 @@ def test_what_is_played_beside_a_run_has_pairs_and_salts_after_those_that_were_u
 ) -> None:
     made = added_plan(planned(), written(tmp_path / "d.duckdb", "a", "b", "a@aa"))
     assert plays(made) == [
-        (play.arm, play.pair + FIRST, f"r/{play.pair + FIRST}")
+        (play.arm, play.pair + ADDED_FROM, f"r/{play.pair + ADDED_FROM}")
         for round_ in planned().rounds
         for play in round_.plays
     ]
@@ -429,11 +437,11 @@ def test_a_second_sweep_follows_the_first_and_neither_takes_a_pair_that_the_run_
     database = written(tmp_path / "d.duckdb", "a", "b")
     with journal.Writer(journal_folder(database, "r") / "leg002.journal") as writer:
         for arm in ("a", "b"):
-            writer.append(block(2, FIRST, arm, f"r/{FIRST}"))
+            writer.append(block(2, ADDED_FROM, arm, f"r/{ADDED_FROM}"))
     whole = planned(pairs=added_pairs(database, "r") + 2)
     made = added_plan(whole, database)
-    assert {pair for _, pair, _ in plays(made)} == {FIRST + 1, FIRST + 2}
-    orders = [(arm, pair + FIRST) for arm, pair, _ in plays(whole) if pair > 0]
+    assert {pair for _, pair, _ in plays(made)} == {ADDED_FROM + 1, ADDED_FROM + 2}
+    orders = [(arm, pair + ADDED_FROM) for arm, pair, _ in plays(whole) if pair > 0]
     assert [(arm, pair) for arm, pair, _ in plays(made)] == orders, (
         "the orders go on where they were"
     )

@@ -37,7 +37,7 @@ from agentload.run.capacity import trial_plan, trial_seed
 from agentload.run.evaluation import evaluation
 from agentload.run.files import read_traces
 from agentload.run.lay import lay_out
-from agentload.run.past import FIRST
+from agentload.run.past import ADDED_FROM
 from agentload.run.place import StudyPlace
 from agentload.run.play import Playing
 from agentload.run.servers import arms_of
@@ -134,7 +134,7 @@ R = TypeVar("R", BlockRow, CallRow)
 
 def own(rows: tuple[R, ...]) -> tuple[R, ...]:
     """Return those of the run's own pairs, not of what joined it."""
-    return tuple(each for each in rows if each.pair < FIRST)
+    return tuple(each for each in rows if each.pair < ADDED_FROM)
 
 
 def planned(made: Plan) -> tuple[object, ...]:

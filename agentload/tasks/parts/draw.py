@@ -108,7 +108,7 @@ def room(tokenizer: Tokenizer, context: int, *, output: int, around: Sequence[st
     return context - output - frame - sum(map(tokenizer.count, around))
 
 
-def fitting(
+def pieces_that_fit(
     tokenizer: Tokenizer, tokens: int, sample: Sequence[str], *, joint: str = "\n", frame: int = 0
 ) -> int:
     """Return how many pieces like *sample* fit into *tokens*; raise `UsageError` if none."""
@@ -163,7 +163,9 @@ def place(depth: float | None, count: int) -> int:
 
 def noise(tokenizer: Tokenizer, tokens: int) -> list[str]:
     """Return as many noise sentences as fit into this many tokens."""
-    return list(islice(cycle(SENTENCES), fitting(tokenizer, tokens, SENTENCES * 8, joint=" ")))
+    return list(
+        islice(cycle(SENTENCES), pieces_that_fit(tokenizer, tokens, SENTENCES * 8, joint=" "))
+    )
 
 
 def together(items: Sequence[Item], *, task: str) -> tuple[Item, ...]:

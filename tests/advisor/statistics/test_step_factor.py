@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from advisor.loads import FACTORS
-from advisor.statistics.step_factor import Compared, StepFactor, step_factors
+from advisor.statistics.step_factor import ReplayedTrial, StepFactor, step_factors
 
 SLOPE = 12.0
 LOADS = (0.0, 0.18)
-"""Logs of the loads of a draw, for one that the twin carries."""
+"""Logs of the loads of a draw, relative to what the twin carries in a long run."""
 
 
 def share(beyond: float) -> float:
@@ -24,7 +24,7 @@ def share(beyond: float) -> float:
 
 def trials(
     draws: int, *, factor: float, tilt: float = 0.0, rng: np.random.Generator | None = None
-) -> Iterator[Compared]:
+) -> Iterator[ReplayedTrial]:
     """Yield trials of an arm whose steps take *factor* times as long as its twin's."""
     for _ in range(draws):
         for beyond in LOADS:
@@ -32,7 +32,7 @@ def trials(
             if rng is not None:
                 seen = rng.binomial(60, rng.beta(20 * seen, 20 * (1 - seen))) / 60
             expected = tuple(share(beyond + math.log(each)) for each in FACTORS)
-            yield Compared(beyond=beyond, turns=60, share=seen, expected=expected)
+            yield ReplayedTrial(log_load=beyond, turns=60, share=seen, expected=expected)
 
 
 @pytest.mark.parametrize("factor", [0.93, 1.0, 1.08])
@@ -67,8 +67,8 @@ def test_trials_that_step_times_do_not_explain_have_no_factor(factor: float, til
 def test_turns_that_hold_together_widen_the_interval_and_no_agreement_narrows_it() -> None:
     def error(*, spread: float) -> float:
         own = [
-            Compared(
-                beyond=each.beyond,
+            ReplayedTrial(
+                log_load=each.log_load,
                 turns=each.turns,
                 share=min(1.0, max(0.0, each.share + spread * (-1) ** (number // 2))),
                 expected=each.expected,
@@ -93,7 +93,7 @@ def test_a_cliff_where_the_twin_has_a_slope_is_explained_by_no_step_times() -> N
 
 
 def test_an_interval_is_that_of_t_with_few_degrees_of_freedom() -> None:
-    found = StepFactor(log=0.0, error=0.1, freedom=4, tilt=0.0, asked=0.0)
+    found = StepFactor(log=0.0, error=0.1, freedom=4, tilt=0.0, distance_asked=0.0)
     assert found.half_width(0.95) == pytest.approx(0.27764, abs=1e-4)
 
 
