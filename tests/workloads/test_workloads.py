@@ -51,9 +51,18 @@ def test_equal_seeds_give_equal_bytes_on_every_machine(name: str) -> None:
 
 
 OTHER_PYTHON = """
-import sys, types
+import dataclasses, sys, types
 sys.path.insert(0, {root!r})
-sys.modules["msgspec"] = types.SimpleNamespace(Meta=lambda **bounds: bounds)  # whatever is installed there, options are not read
+
+
+class Record:
+    def __init_subclass__(cls, kw_only=True, **others):
+        dataclasses.dataclass(frozen=True, kw_only=kw_only)(cls)
+
+
+# Whatever is installed there: options are not read, and records are dataclasses.
+sys.modules["msgspec"] = types.SimpleNamespace(Meta=lambda **bounds: bounds, field=dataclasses.field)
+sys.modules["agentload.model.record"] = types.SimpleNamespace(Record=Record)
 import hashlib
 from agentload.plugins import generator
 from agentload.workloads import catalog
